@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <map>
 
+#include "core/fork_guard.h"
+
 namespace weft {
+
+CounterSet::CounterSet() : forks_(ForkCount()) {}
 
 void CounterSet::Register(std::string_view name, const Counter* counter) {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -26,6 +30,7 @@ void CounterSet::Unregister(const Counter* counter) {
 }
 
 CounterSet::Values CounterSet::Snapshot() const {
+  if (forks_ != ForkCount()) return {};
   std::map<std::string, uint64_t> sums;
   {
     std::lock_guard<std::mutex> lock(mutex_);

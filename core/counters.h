@@ -50,7 +50,7 @@ class CounterSet {
  public:
   using Values = std::vector<std::pair<std::string, uint64_t>>;
 
-  CounterSet() = default;
+  CounterSet();
   CounterSet(const CounterSet&) = delete;
   CounterSet& operator=(const CounterSet&) = delete;
 
@@ -62,7 +62,8 @@ class CounterSet {
   void Unregister(const Counter* counter);
 
   // All names in order, with the sum of the values registered under each. The values are read one
-  // after the other: they are not from one instant.
+  // after the other: they are not from one instant. Nothing in a child of fork(), of the parent's
+  // set: whoever was in it at the fork has its lock still.
   Values Snapshot() const;
 
  private:
@@ -71,6 +72,7 @@ class CounterSet {
     const Counter* counter;
   };
 
+  const uint32_t forks_;  // ForkCount() of its process
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::vector<Entry> entries_;

@@ -66,7 +66,7 @@ void Replace(int descriptor, int nothing) {
 }
 
 void GiveUpDescriptors() {
-  // Never ready, as nobody else has it, and no socket.
+  // Never readable, as nobody else has it, and no socket.
   const int nothing = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   const auto words = static_cast<size_t>(words_used.load(std::memory_order_relaxed));
   for (size_t word = 0; word < words; ++word) {
@@ -127,6 +127,7 @@ void OwnDescriptor(int descriptor) {
 
 void DisownDescriptor(int descriptor) {
   if (descriptor < 0 || descriptor >= kMostDescriptors) return;
+  if (descriptor / kWordBits >= words_used.load(std::memory_order_relaxed)) return;
   owned[static_cast<size_t>(descriptor / kWordBits)].fetch_and(
       ~(uint64_t{1} << (descriptor % kWordBits)), std::memory_order_relaxed);
 }

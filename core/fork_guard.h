@@ -9,7 +9,7 @@
 //   ForkWatch             something to be done in the child, before fork() returns there
 //   HoldOverFork()        a mutex of the whole process, which the child is to find free
 //   OwnDescriptor()       a descriptor that is this process's alone. A child has another one in its
-//                         place, which is connected to nothing and is never ready: what the parent
+//                         place, which is connected to nothing and is never readable: what the parent
 //                         says to its peers, and that it is gone, is the parent's alone
 //   LeaveBehind()         in the place of the destruction of what is the parent's
 //
@@ -17,7 +17,8 @@
 // posix_spawn(3), which call exec(2) at once, does not run it.
 //
 // Threads: any.
-// Lifetime: of the process. A fork waits for those who hold the mutexes, some microseconds.
+// Lifetime: of the process. A fork waits for those who hold the mutexes: some microseconds, and up
+// to a millisecond where one has the kernel make a huge page (huge_page_arena.cc).
 // Bounds: kMostHeld mutexes; descriptors from kMostDescriptors on stay as they are in the child.
 #pragma once
 

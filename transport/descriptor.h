@@ -1,4 +1,5 @@
-// A file descriptor that somebody owns.
+// A file descriptor that somebody owns. Where it is this process's alone (OwnDescriptor(),
+// core/fork_guard.h) it is so until it is closed here.
 //
 // Threads: as a plain value.
 #pragma once
@@ -6,6 +7,8 @@
 #include <unistd.h>
 
 #include <utility>
+
+#include "core/fork_guard.h"
 
 namespace weft {
 
@@ -28,8 +31,11 @@ class Descriptor {
 
   // Closes what is held, and holds `fd`.
   void Reset(int fd = -1) {
-    // Linux closes the descriptor even when close(2) reports an error: never try twice.
-    if (fd_ >= 0) ::close(fd_);
+    if (fd_ >= 0) {
+      DisownDescriptor(fd_);
+      // Linux closes the descriptor even when close(2) reports an error: never try twice.
+      ::close(fd_);
+    }
     fd_ = fd;
   }
 

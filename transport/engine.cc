@@ -211,6 +211,7 @@ int EngineCore::RunTurn(int budget) {
   turn_ns_ = clock_->NowNs();
   int work = inbox_.empty() ? 0 : DrainInbox(budget);
   work += transport_->Poll(budget, turn_ns_);
+  WEFT_CHECK(!forked());  // User: a child that was forked inside a callback does not return from it
   // Only this is worth to spin for: heartbeats and timers come one at a time.
   if (work > 0) idle_since_ns_ = kNotIdle;
   if (turn_ns_ >= next_descriptor_check_ns_) [[unlikely]] {
@@ -220,9 +221,9 @@ int EngineCore::RunTurn(int budget) {
   }
   // Last: after a pause of this process what has come meanwhile is not taken for late.
   work += timers_.Advance(turn_ns_);
+  WEFT_CHECK(!forked());  // User: as above
   transport_->FlushAll();
   in_turn_ = false;
-  WEFT_CHECK(!forked());  // User: a child that was forked inside a callback does not return from it
   return work;
 }
 
@@ -237,6 +238,7 @@ bool EngineCore::LookAgain() {
       found = true;
       idle_since_ns_ = kNotIdle;
     }
+    WEFT_CHECK(!forked());  // User: as in RunTurn()
     transport_->FlushAll();
     found = found || !inbox_.empty();
   }

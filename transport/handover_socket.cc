@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/fork_guard.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/sockets/socket.h"
@@ -43,6 +44,8 @@ absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
 absl::StatusOr<Descriptor> OpenSocket() {
   Descriptor socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return StatusFromErrno(errno, "open a socket for the handover");
+  // With one of a child that was forked the next process would wait for an answer.
+  OwnDescriptor(socket.get());
   return socket;
 }
 
@@ -82,6 +85,7 @@ std::vector<Descriptor> TakeDescriptors(msghdr* header) {
       int number = -1;
       std::memcpy(&number, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
       taken.emplace_back(number);
+      OwnDescriptor(number);
     }
   }
   return taken;
@@ -157,6 +161,7 @@ absl::StatusOr<Descriptor> AcceptSuccessor(int listening) {
     if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return Descriptor();
     return StatusFromErrno(errno, "accept a successor");
   }
+  OwnDescriptor(socket.get());
   WEFT_RETURN_IF_ERROR(CheckUser(socket.get()));
   return socket;
 }

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/fork_guard.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/operation/on_engine.h"
@@ -112,7 +113,12 @@ void CallContext::EndInterception(const absl::Status& status) {
 // --- cancelling ---------------------------------------------------------------------------------
 
 absl::Status CallContext::Cancel() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (forks_ == ForkCount()) {
+    lock.lock();
+  } else if (!lock.try_lock()) {
+    return EngineCore::ForkedError();  // a thread of the parent's has it for ever
+  }
   if (engine_ != nullptr && !cancelled_) {
     const bool posted = engine_->Post([self = shared_from_this()] {
       if (Function<void()> cancel = std::move(self->cancel_)) cancel();

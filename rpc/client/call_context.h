@@ -29,6 +29,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/cord.h"
 #include "core/bytes.h"
+#include "core/fork_guard.h"
 #include "core/function.h"
 #include "core/timer_wheel.h"
 #include "rpc/client/client_context.h"
@@ -126,7 +127,8 @@ class CallContext final : public Cancellable, public std::enable_shared_from_thi
   void EndInterception(const absl::Status& status);
   absl::Status CheckNotBegun();
 
-  std::mutex mutex_;  // of the next three
+  const uint32_t forks_ = ForkCount();  // of its process
+  std::mutex mutex_;                    // of the next three
   bool begun_ = false;
   bool cancelled_ = false;
   EngineCore* engine_ = nullptr;

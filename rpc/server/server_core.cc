@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/fork_guard.h"
 #include "core/log.h"
 #include "core/random.h"
 #include "core/status.h"
@@ -203,6 +204,7 @@ Descriptor ServerCore::DuplicateListener(const std::string& asked) {
     for (const Listening& listening : listeners_) {
       if (listening.asked != asked || listening.listener->socket() < 0) continue;
       copy.Reset(::fcntl(listening.listener->socket(), F_DUPFD_CLOEXEC, 0));
+      OwnDescriptor(copy.get());
     }
   });
   return copy;

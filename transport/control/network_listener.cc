@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/fork_guard.h"
 #include "core/log.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -46,6 +47,8 @@ absl::Status NetworkListener::Start() {
   if (!paused_) {
     WEFT_RETURN_IF_ERROR(
         context_->engine.poller->Add(fd(), EPOLLIN, static_cast<PollHandler*>(this)));
+  } else {
+    OwnDescriptor(fd());
   }
   if (state_->policy.Allows(PathKind::kShm)) OpenLocalSocket();
   return absl::OkStatus();
@@ -130,9 +133,9 @@ bool NetworkListener::has_handshakes() const {
 std::vector<Descriptor> NetworkListener::StopAccepting() {
   if (context_ == nullptr || !accepts() || std::exchange(paused_, true)) return {};
   context_->engine.timers->Cancel(this);
-  context_->engine.poller->Remove(fd());
+  StopWatching();
   while (Arrival* const arrival = arrivals_.PopFront()) {
-    held_.push_back(arrival->Release());
+    Hold(arrival->Release());
     delete arrival;
   }
   return std::exchange(held_, {});
@@ -155,6 +158,7 @@ void NetworkListener::Stop() {
   if (context_ == nullptr) return;
   context_->engine.timers->Cancel(this);
   context_->engine.poller->Remove(fd());
+  DisownDescriptor(fd());
   state_->acceptor = nullptr;
   state_->local_socket.clear();
   // They hear why, as those that have come before them.
@@ -206,7 +210,7 @@ void NetworkListener::Await(Descriptor socket) {
 void NetworkListener::OnEnd(Arrival* arrival, Arrival::End end) {
   const std::unique_ptr<Arrival> owned(arrival);
   if (end == Arrival::End::kGone) return;
-  if (holding_ && end == Arrival::End::kClient) return held_.push_back(arrival->Release());
+  if (holding_ && end == Arrival::End::kClient) return Hold(arrival->Release());
   const SharedListener& shared = *state_->shared;
   GiveTo(end == Arrival::End::kJoin ? shared.NumberIn(arrival->token()) : shared.LeastLoaded(),
          arrival->Release());
@@ -221,8 +225,19 @@ void NetworkListener::GiveTo(uint32_t number, Descriptor socket) {
                        " sockets to take already, or takes no more");
 }
 
-void NetworkListener::Pause(uint64_t ns) {
+// What the poller watches is this process's alone, and stays so.
+void NetworkListener::StopWatching() {
   context_->engine.poller->Remove(fd());
+  OwnDescriptor(fd());
+}
+
+void NetworkListener::Hold(Descriptor client) {
+  OwnDescriptor(client.get());
+  held_.push_back(std::move(client));
+}
+
+void NetworkListener::Pause(uint64_t ns) {
+  StopWatching();
   context_->engine.timers->Schedule(this, context_->now_ns() + ns);
 }
 

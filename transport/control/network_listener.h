@@ -97,6 +97,8 @@ class NetworkListener final : public Listener,
   // To the engine of this number.
   void GiveTo(uint32_t number, Descriptor socket);
   void OnTimer() override;
+  void Hold(Descriptor client);
+  void StopWatching();
   // Asks nobody in for a while.
   void Pause(uint64_t ns);
   // Opens the local socket at which clients of this host prove where they are.

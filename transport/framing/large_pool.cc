@@ -103,6 +103,7 @@ std::shared_ptr<const void> LargePool::Lend(LargeBuffer* buffer) {
 }
 
 void LargePool::Lent::TakeBack(LargeBuffer* buffer) {
+  if (forks != ForkCount()) return;  // the parent's: whoever had the lock may have it
   const std::lock_guard lock(mutex);
   out.Remove(buffer);
   if (pool_gone) {

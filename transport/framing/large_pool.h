@@ -39,6 +39,7 @@
 
 #include "absl/status/status.h"
 #include "core/bytes.h"
+#include "core/fork_guard.h"
 #include "core/intrusive_list.h"
 #include "transport/link.h"
 #include "transport/mapped_memory.h"
@@ -145,6 +146,7 @@ class LargePool {
     IntrusiveList<LargeBuffer, LentBufferTag> out;
     IntrusiveList<LargeBuffer, LentBufferTag> back;
     std::atomic<bool> some_back{false};
+    const uint32_t forks = ForkCount();
 
     void TakeBack(LargeBuffer* buffer);
   };
