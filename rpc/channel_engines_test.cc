@@ -195,6 +195,33 @@ TEST_P(ChannelEnginesTest, RemoteMemoryIsUsedOnItsEngineFromAnyThread) {
   EXPECT_EQ(sum, kEngines * (1 + kEngines));
 }
 
+// By the registration with another engine's provider it reached what was not meant, or failed.
+TEST_P(ChannelEnginesTest, ABufferOfAnotherEngineIsRefused) {
+  OpenOnThreads();
+  auto exported = server_->AllocateExport(4096, {.rights = kAllRights});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  std::set<Channel*> lanes;
+  OnThreads(kEngines, [&] { lanes.insert(&channel_->here()); });
+  ASSERT_EQ(lanes.size(), kEngines);
+  for (Channel* const lane : lanes) {
+    auto memory = RemoteMemory::Open(*lane, (*exported)->handle());
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    for (Channel* const other : lanes) {
+      auto buffer = other->AllocateBuffer(8);
+      ASSERT_TRUE(buffer.ok()) << buffer.status();
+      for (int i = 0; i < 2; ++i) {
+        const absl::Status status = (*memory)->Read(0, (*buffer)->slice());
+        if (other == lane) {
+          EXPECT_EQ(status, absl::OkStatus());
+        } else {
+          EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+          EXPECT_NE(status.message().find("is of one engine"), absl::string_view::npos) << status;
+        }
+      }
+    }
+  }
+}
+
 // A memory that is lent is one engine's.
 TEST_P(ChannelEnginesTest, ACallWithMemoryOfAnotherThreadsEngineIsRefused) {
   Open();
@@ -251,6 +278,74 @@ TEST_P(ChannelEnginesTest, TheEndOfAChannelEndsTheCallsOfAllItsEngines) {
   EXPECT_EQ(cancelled, kEngines);
 }
 
+// One lane was destroyed before the calls of the next one ended, whose callbacks used it.
+TEST_P(ChannelEnginesTest, CallbacksOfAChannelThatEndsMayUseIt) {
+  Open();
+  Channel& channel = *channel_;
+  Probe::Stub stub(channel);
+  server_->Shutdown(0);
+  int cancelled = 0;
+  int refused = 0;
+  std::array<Data, kEngines> replies;
+  uint32_t started = 0;
+  OnThreads(kEngines, [&] {
+    Data* const reply = &replies[started++];
+    stub.Echo(MakeData(1, 1), reply, {.wait_for_server = true},
+              [&, reply](const absl::Status& status) {
+                EXPECT_TRUE(absl::IsCancelled(status)) << status;
+                ++cancelled;
+                channel.stats();
+                Probe::Stub again(channel);
+                again.Echo(MakeData(1, 1), reply, {}, [&](const absl::Status& second) {
+                  EXPECT_TRUE(absl::IsFailedPrecondition(second)) << second;
+                  ++refused;
+                });
+              });
+  });
+  channel_.reset();
+  EXPECT_EQ(cancelled, static_cast<int>(kEngines));
+  EXPECT_EQ(refused, static_cast<int>(kEngines));
+}
+
+// A thread may drive an engine that is not its own. Its callbacks went to the thread's.
+TEST_P(ChannelEnginesTest, InACallbackTheChannelIsThatOfItsEngineWhoeverDrivesIt) {
+  Open();
+  std::set<Channel*> lanes;
+  OnThreads(kEngines, [&] { lanes.insert(&channel_->here()); });
+  ASSERT_EQ(lanes.size(), kEngines);
+  for (Channel* const lane : lanes) {
+    Engine& engine = lane->engine();
+    bool done = false;
+    ASSERT_TRUE(engine.Post([&] {
+      EXPECT_EQ(&channel_->here(), lane);
+      EXPECT_EQ(channel_->state(), ChannelState::kReady);  // without waiting for another engine
+      done = true;
+    }));
+    EXPECT_TRUE(engine.RunUntil([&] { return done; }));
+  }
+}
+
+// Each drove the engine on which the other one's callback waited for its own.
+TEST_P(ChannelEnginesTest, ThreadsThatDriveEachOthersEnginesDoNotWaitForEachOther) {
+  Open();
+  std::atomic<uint64_t> changes{0};
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < kEngines; ++i) {
+    threads.emplace_back([&] {
+      for (int looks = 0; looks < 100; ++looks) {
+        const auto watch = channel_->WatchState([&](ChannelState) {
+          EXPECT_EQ(channel_->state(), ChannelState::kReady);
+          ++changes;
+        });
+        EXPECT_TRUE(watch.ok()) << watch.status();
+        EXPECT_EQ(channel_->stats().connects, kEngines);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(changes.load(), 0u);
+}
+
 TEST_P(ChannelEnginesTest, OptionsThatDoNotFitAreRefused) {
   for (const uint32_t engines : {0u, 65u}) {
     const absl::Status status = Channel::Open(server_->address(), Options(engines)).status();
@@ -263,6 +358,12 @@ TEST_P(ChannelEnginesTest, OptionsThatDoNotFitAreRefused) {
       Channel::Open(std::vector<Engine*>(), server_->address(), Options(1)).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(
       Channel::Open({&server_->engine(0)}, server_->address(), Options()).status()));
+  Engine* const one = &server_->engine(0);
+  for (const std::vector<Engine*>& engines : {std::vector<Engine*>{one, nullptr}, {one, one}}) {
+    const absl::Status status = Channel::Open(engines, server_->address(), Options(1)).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_NE(status.message().find("number 1"), absl::string_view::npos) << status;
+  }
 }
 
 }  // namespace

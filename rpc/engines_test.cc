@@ -357,14 +357,14 @@ TEST_F(EnginesTest, AnAddressThatCannotBeHadLeavesTheServerAsItWas) {
 }
 
 TEST_F(EnginesTest, AsManyEnginesAsThereMayBe) {
-  Serve(WithEngines(kMaxServerEngines));
+  Serve(WithEngines(kMaxEngines));
   std::vector<std::unique_ptr<Channel>> channels;
   for (int i = 0; i < 8; ++i) {
     channels.push_back(Open(PathKind::kTcp));
     ExpectEcho(*channels.back(), 100);
   }
   const std::vector<uint32_t> counts = Connections();
-  EXPECT_EQ(counts.size(), kMaxServerEngines);
+  EXPECT_EQ(counts.size(), kMaxEngines);
   EXPECT_EQ(std::count(counts.begin(), counts.end(), 1u), 8);
 }
 
@@ -389,6 +389,11 @@ TEST_F(EnginesTest, OptionsThatSeveralEnginesCannotHaveAreRefused) {
   options = WithEngines(2);
   options.cpu = 0;
   EXPECT_NE(refused(options).find("ServerOptions::cpu is 0"), std::string::npos);
+  for (const uint64_t rebalance_us : {uint64_t{1}, uint64_t{999}, uint64_t{3'600'000'001}}) {
+    options = WithEngines(2);
+    options.rebalance_us = rebalance_us;
+    EXPECT_NE(refused(options).find("ServerOptions::rebalance_us is"), std::string::npos);
+  }
   auto engine = OpenNetworkEngine({.drive = EngineOptions::Drive::kCaller});
   ASSERT_TRUE(engine.ok()) << engine.status();
   EXPECT_EQ(Server::Create(**engine, WithEngines(2)).status().code(),

@@ -17,20 +17,20 @@ namespace weft {
 
 namespace {
 
-absl::StatusOr<std::unique_ptr<Engine>> OpenClientEngine(const ChannelOptions& options,
-                                                         uint32_t number = 0) {
+absl::StatusOr<std::unique_ptr<Engine>> OpenClientEngine(const ChannelOptions& options) {
   EngineOptions engine_options;
   engine_options.drive = EngineOptions::Drive::kCaller;
   engine_options.name = "weft-client";
   engine_options.spin_ns = options.spin_ns;
-  return OpenNumberedEngine(engine_options, number);
+  return OpenNetworkEngine(engine_options);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::string& address,
                                                        const ChannelOptions& options) {
-  if (options.engines < 2 || options.engines > kMaxServerEngines) {
+  WEFT_RETURN_IF_ERROR(internal::CheckEngines(options.engines, kMaxEngines));
+  if (options.engines == 1) {
     WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenClientEngine(options));
     EngineCore& engine = CoreOf(*own_engine);
     return internal::MakeChannel({std::move(own_engine), engine, address, options});
@@ -39,8 +39,7 @@ absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::string& addres
   of_one.engines = 1;
   std::vector<internal::ChannelParts> lanes;
   for (uint32_t number = 0; number < options.engines; ++number) {
-    // By its number it is told that a buffer is another one's.
-    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenClientEngine(options, number));
+    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenClientEngine(options));
     EngineCore& engine = CoreOf(*own_engine);
     lanes.push_back({std::move(own_engine), engine, address, of_one});
   }
@@ -50,6 +49,7 @@ absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::string& addres
 absl::StatusOr<std::unique_ptr<Channel>> OpenBalanced(const std::string& target,
                                                       const ChannelOptions& options,
                                                       const BalancingOptions& balancing) {
+  WEFT_RETURN_IF_ERROR(internal::CheckEngines(options.engines, 1));
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<AddressSource> source,
                         MakeAddressSource(target, balancing.etcd));
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenClientEngine(options));
@@ -65,6 +65,8 @@ absl::StatusOr<std::unique_ptr<Channel>> OpenBalanced(const std::string& target,
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerOptions& options) {
   WEFT_RETURN_IF_ERROR(Check(options));
   Engines engines;
+  // A buffer of the server's has a place for each of them (local_memory.h).
+  const uint32_t first = NewEngineNumbers(options.engines);
   while (engines.size() < options.engines) {
     const size_t number = engines.size();
     EngineOptions engine_options;
@@ -72,8 +74,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerOptions& opti
     engine_options.name = number == 0 ? "weft-server" : StrCat("weft-server-", number);
     engine_options.spin_ns = options.spin_ns;
     engine_options.cpu = options.cpus.empty() ? options.cpu : options.cpus[number];
-    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
-                          OpenNumberedEngine(engine_options, static_cast<uint32_t>(number)));
+    WEFT_ASSIGN_OR_RETURN(
+        std::unique_ptr<Engine> engine,
+        OpenNumberedEngine(engine_options, first + static_cast<uint32_t>(number)));
     engines.push_back(std::move(engine));
   }
   return Make(std::move(engines), options);

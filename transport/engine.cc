@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstddef>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
@@ -53,22 +52,6 @@ absl::Status CheckOptions(const EngineOptions& options) {
   }
   return absl::OkStatus();
 }
-
-// Those of this process, but for those that are being made or destroyed.
-struct Engines {
-  // Never destroyed: engines may outlive whatever is.
-  static Engines& Get() {
-    static Engines* const engines = [] {
-      auto* const made = new Engines;
-      HoldOverFork(made->mutex);
-      return made;
-    }();
-    return *engines;
-  }
-
-  std::mutex mutex;
-  std::vector<EngineCore*> all;  // guarded by mutex
-};
 
 // Best effort: a container may forbid both, and the engine works without.
 void NameAndPinThread(const EngineOptions& options) {
@@ -125,10 +108,6 @@ absl::Status EngineCore::Start(TransportFactory make_transport) {
                                  options_.drive == EngineOptions::Drive::kOwnThread,
                                  &counters_};
   WEFT_ASSIGN_OR_RETURN(transport_, make_transport(context));
-  {
-    const std::lock_guard<std::mutex> lock(Engines::Get().mutex);
-    Engines::Get().all.push_back(this);
-  }
   if (options_.drive == EngineOptions::Drive::kOwnThread) {
     thread_ = std::thread([this] { RunOwnThread(); });
   }
@@ -148,6 +127,7 @@ void EngineCore::OnForked() {
   // A callback on this thread has forked: when the driver leaves, it does not give the role back.
   constexpr int kForGood = 1 << 30;  // more than calls nest
   if (OnEngine()) depth_ += kForGood;
+  internal::innermost_turn = nullptr;  // this is the child's only thread, and in none of its turns
   driver_.store(kForked, std::memory_order_relaxed);
 }
 
@@ -165,10 +145,7 @@ void EngineCore::Abandon() {
 }
 
 EngineCore::~EngineCore() {
-  {
-    const std::lock_guard<std::mutex> lock(Engines::Get().mutex);
-    std::erase(Engines::Get().all, this);
-  }
+  if (internal::home_engine == this) internal::home_engine = nullptr;
   if (forked()) {
     Abandon();
     return;
@@ -206,6 +183,8 @@ int Engine::Poll(int budget) {
 int EngineCore::RunTurn(int budget) {
   WEFT_DCHECK(!in_turn_);  // User: Poll() is not called inside a callback
   in_turn_ = true;
+  internal::Turn turn = {this, internal::innermost_turn};
+  internal::innermost_turn = &turn;
   if (doorbell_->armed()) [[unlikely]]
     Wake();
   turn_ns_ = clock_->NowNs();
@@ -223,6 +202,7 @@ int EngineCore::RunTurn(int budget) {
   work += timers_.Advance(turn_ns_);
   WEFT_CHECK(!forked());  // User: as above
   transport_->FlushAll();
+  internal::innermost_turn = turn.outer;
   in_turn_ = false;
   return work;
 }
@@ -232,6 +212,8 @@ int EngineCore::RunTurn(int budget) {
 // or there is in the inbox.
 bool EngineCore::LookAgain() {
   in_turn_ = true;
+  internal::Turn turn = {this, internal::innermost_turn};
+  internal::innermost_turn = &turn;
   bool found = false;
   for (int look = 0; look < kLooks && !found; ++look) {
     if (transport_->Poll(kDefaultBudget, turn_ns_) > 0) {
@@ -242,6 +224,7 @@ bool EngineCore::LookAgain() {
     transport_->FlushAll();
     found = found || !inbox_.empty();
   }
+  internal::innermost_turn = turn.outer;
   in_turn_ = false;
   return found;
 }
@@ -378,13 +361,9 @@ bool Engine::Post(Function<void()>&& task) {
   return posted;
 }
 
-// Only a thread that has found no room looks for its engine: turns need not say whose they are.
 void EngineCore::AwaitRoom() {
-  {
-    const std::lock_guard<std::mutex> lock(Engines::Get().mutex);
-    for (EngineCore* const engine : Engines::Get().all) {
-      if (engine->InTurn() && engine->inbox_.full()) engine->SetAside();
-    }
+  for (const internal::Turn* turn = internal::innermost_turn; turn != nullptr; turn = turn->outer) {
+    if (turn->engine->inbox_.full()) turn->engine->SetAside();
   }
   std::this_thread::yield();
 }

@@ -75,6 +75,18 @@ class Waiter {
   bool driven_ = false;  // the engine's: who waits drives it, and so nobody sleeps for this
 };
 
+namespace internal {
+
+// The turns that this thread is in: turns of several engines nest, where a callback of one waits
+// for what another one brings.
+struct Turn {
+  EngineCore* engine;
+  Turn* outer;  // null: none
+};
+inline constinit thread_local Turn* innermost_turn = nullptr;
+
+}  // namespace internal
+
 class EngineCore final : public Engine {
  public:
   static absl::StatusOr<std::unique_ptr<EngineCore>> Create(const EngineOptions& options,
@@ -118,8 +130,12 @@ class EngineCore final : public Engine {
   // What is asked of it ends with.
   static absl::Status ForkedError();
 
+  // This thread is the engine's: its own, or that of the loop that owns it.
+  bool IsHome() const { return drives_itself() ? OnEngine() : is_external() && MayDrive(); }
+
   // It has a thread of its own: what comes is looked at, whatever the application does.
   bool drives_itself() const { return options_.drive == EngineOptions::Drive::kOwnThread; }
+  bool is_external() const { return options_.drive == EngineOptions::Drive::kExternal; }
 
   // This thread is inside Poll() of this engine, that is: in a callback.
   bool InTurn() const { return OnEngine() && in_turn_; }
@@ -130,8 +146,8 @@ class EngineCore final : public Engine {
   void Finish(Waiter& waiter);
 
   // For a thread that waits for room in an engine's inbox, between two attempts: lets others run.
-  // Where it does so in a turn of another engine, whose own inbox is full, it makes room there: two
-  // engines that waited for each other would wait for ever. What it sets aside for that is what
+  // Where it does so in turns of other engines, whose own inboxes are full, it makes room there:
+  // two engines that waited for each other would wait for ever. What it sets aside for that is what
   // others post while the engine that it waits for is in one turn, or has none.
   static void AwaitRoom();
 
@@ -143,6 +159,8 @@ class EngineCore final : public Engine {
   bool entered_once() const { return depth_ == 1; }
 
   TimerWheel& timers() { return timers_; }
+  // For counters of who belongs to this engine and is no transport. Any thread.
+  CounterSet& counter_set() { return counters_; }
   // For descriptors of who belongs to this engine and is no transport.
   Poller& poller() { return *poller_; }
   // The clock as read at the start of this turn: for timeouts, where a turn's length is no matter.

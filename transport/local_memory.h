@@ -3,7 +3,7 @@
 //
 // A Region belongs to one path's device; a server's clients come over several. LocalMemory is the
 // one name for the memory, and keeps a Region for each path: an array access on the hot path. Where
-// several engines use it (a server's), it keeps those of each apart.
+// several engines use it (a server's), it keeps those of each apart, and refuses other engines'.
 // Applications do not meet it: they have a Buffer (buffer.h), which is a part of one, or all of it.
 //
 // Access is kLocalOnly. Peers get leases (exports.h), or regions of their own that last for one
@@ -42,12 +42,14 @@ class LocalMemory {
   // `keeper` may be null: the memory is the application's, who keeps it as long as it is told to.
   // `engines`: so many use it, whose path numbers begin at `first_number`
   // (Transport::first_path_number() of the first), kMaxPathNumbers behind it, and so on.
+  // kOfFirstUse: it is that one engine's on which it is used first.
+  static constexpr uint32_t kOfFirstUse = ~uint32_t{0};
   explicit LocalMemory(MutableByteSpan memory, Keeper* keeper = nullptr, uint32_t engines = 1,
-                       uint32_t first_number = 0)
+                       uint32_t first_number = kOfFirstUse)
       : memory_(memory),
         keeper_(keeper),
         first_number_(first_number),
-        numbers_(engines * kMaxPathNumbers),
+        numbers_(first_number != kOfFirstUse ? engines * kMaxPathNumbers : 0),
         others_(engines > 1
                     ? std::make_unique<std::unique_ptr<Region>[]>((engines - 1) * kMaxPathNumbers)
                     : nullptr) {}
@@ -62,12 +64,18 @@ class LocalMemory {
   // REQUIRES: the connection is open.
   absl::StatusOr<const Region*> For(Connection& connection) {
     // Of an engine before the first: a large number.
-    const uint32_t number = connection.memory().path_number() - first_number_;
+    uint32_t number = connection.memory().path_number() - first_number_;
+    if (numbers_ == 0) [[unlikely]] {
+      number = connection.memory().path_number() % kMaxPathNumbers;
+      first_number_ = connection.memory().path_number() - number;
+      numbers_ = kMaxPathNumbers;
+    }
     if (number >= numbers_) [[unlikely]] {
       return absl::FailedPreconditionError(
-          "the memory is of one engine, and the connection another's: a server with several "
-          "engines "
-          "has memory for all of them, by Server::AllocateBuffer()");
+          "the memory is of one engine, and the connection another's: take memory of the channel "
+          "that it is used with (Channel::here() of one with several engines), by "
+          "Channel::AllocateBuffer(); a server has memory for all of its engines, by "
+          "Server::AllocateBuffer()");
     }
     std::unique_ptr<Region>& region =
         number < kMaxPathNumbers ? regions_[number] : others_[number - kMaxPathNumbers];
@@ -113,8 +121,8 @@ class LocalMemory {
  private:
   const MutableByteSpan memory_;
   Keeper* const keeper_;
-  const uint32_t first_number_;
-  const uint32_t numbers_;
+  uint32_t first_number_;  // constant, but for kOfFirstUse
+  uint32_t numbers_;       // the same; 0: it was not used yet
   // Of the engines behind the first; null: there is one.
   const std::unique_ptr<std::unique_ptr<Region>[]> others_;
   std::array<std::unique_ptr<Region>, kMaxPathNumbers> regions_;  // [path number - first_number_]

@@ -1,6 +1,7 @@
 #include "transport/network.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "core/status.h"
@@ -164,9 +165,17 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeNetworkTransport(const EngineCont
 
 absl::StatusOr<std::unique_ptr<Engine>> OpenNetworkEngine(const EngineOptions& engine_options,
                                                           const NetworkOptions& options) {
-  return EngineCore::Create(engine_options, [options](const EngineContext& engine) {
-    return MakeNetworkTransport(engine, options);
+  const uint32_t number = NewEngineNumbers(1);
+  return EngineCore::Create(engine_options, [options, number](const EngineContext& engine) {
+    return MakeNetworkTransport(engine, options, number);
   });
+}
+
+// They begin again behind 2^32 / kMaxPathNumbers of them: more than a process has at a time, or
+// opens in a year at three a second.
+uint32_t NewEngineNumbers(uint32_t count) {
+  static std::atomic<uint32_t> next{0};
+  return next.fetch_add(count, std::memory_order_relaxed);
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> OpenNumberedEngine(const EngineOptions& engine_options,

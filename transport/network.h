@@ -21,7 +21,11 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeNetworkTransport(const EngineCont
                                                                 const NetworkOptions& options,
                                                                 uint32_t number = 0);
 
-// OpenNetworkEngine(), with a number.
+// The first of so many numbers, one after the other, that no other engine of this process has: by
+// them it is told that memory is of another engine than a connection (local_memory.h). Any thread.
+uint32_t NewEngineNumbers(uint32_t count);
+
+// OpenNetworkEngine(), with one of these.
 absl::StatusOr<std::unique_ptr<Engine>> OpenNumberedEngine(const EngineOptions& engine_options,
                                                            uint32_t number);
 

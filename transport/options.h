@@ -48,6 +48,10 @@ struct BufferPoolOptions {
   uint64_t max_bytes = uint64_t{1} << 30;
 };
 
+// Engines of one server, or of one channel: a token of a connection over tcp names its engine in
+// six bits.
+inline constexpr uint32_t kMaxEngines = 64;
+
 // Bytes of all exports of one engine together (exports.h), unless
 // NetworkOptions::max_exported_bytes says otherwise. Exports take no memory of their own: the bound
 // is there so that a mistaken length does not offer the address space to peers. 1 TiB is more than

@@ -183,8 +183,9 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
 
   const std::string& address() const { return address_; }
   // Of several engines: the channel of the one that this thread's calls go by, which is part of
-  // this. Always the same on one thread; what is made with it (RemoteMemory, Buffer, BulkCall) is
-  // that engine's. Of one: this. All below, but for stats(), is about it.
+  // this. In a callback of one of the engines that one's; else always the same on one thread. What
+  // is made with it (RemoteMemory, Buffer, BulkCall) is that engine's. Of one: this. All below, but
+  // for stats(), is about it.
   Channel& here() { return lanes_.empty() ? *this : OfThisThread(); }
   Engine& engine();
 
@@ -254,6 +255,8 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   explicit Channel(internal::ChannelParts& parts);
   explicit Channel(std::vector<std::unique_ptr<Channel>> lanes);
   Channel& OfThisThread();
+  Channel* LaneOf(const Engine* engine);  // null: none
+  void Shutdown();                        // once
   absl::Status ConnectAtOnce();
   // `Bodies`: what a call sends and where its reply goes.
   bool SendOneWayAtOnce(uint32_t form, const LayoutCall& bodies, const CallOptions& options);
@@ -289,6 +292,7 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
 
   const std::string address_;
   const std::unique_ptr<BufferPool> buffers_;
+  bool shut_down_ = false;
 };
 
 }  // namespace weft

@@ -78,7 +78,8 @@ namespace internal {
 inline constinit thread_local char thread_place = 0;
 
 // The engine whose thread this is: that runs here for good, or whose loop is here. Null: none.
-// Compared, and not used: it may be gone.
+// Compared, and asked (EngineCore::IsHome()) only where it is known to live: it may be gone, or
+// another thread's by now.
 inline constinit thread_local const Engine* home_engine = nullptr;
 
 // Unique among the threads that live; never 0.

@@ -131,7 +131,7 @@ struct ServerOptions {
   // The server's own engines only: EngineOptions.
   uint64_t spin_ns = kDefaultSpinNs;
   int cpu = -1;  // EngineOptions::cpu, where there is one engine; of several: `cpus`
-  // Engines of its own, each with its thread: 1 to kMaxServerEngines. They serve the same address,
+  // Engines of its own, each with its thread: 1 to kMaxEngines. They serve the same address,
   // on one socket that listens; each connection is the engine's that has the fewest when it comes.
   // Nothing is shared on a call's way. Higher: more calls in a second where there are processors
   // for them, and memory: bounds of memory and calls in these options are each engine's, but for
@@ -143,9 +143,6 @@ struct ServerOptions {
   std::vector<int> cpus = {};
   uint64_t rebalance_us = 1'000'000;  // how often uneven engines give clients up; 0: never
 };
-
-// A token of a connection over tcp names its engine in six bits.
-inline constexpr uint32_t kMaxServerEngines = 64;
 
 struct ServerStats {
   // That arrived: calls, each attempt of one, streams and one-way messages.

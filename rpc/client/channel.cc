@@ -38,8 +38,6 @@ absl::Status Bounded(const char* name, uint64_t value, uint64_t least, uint64_t 
       StrCat("ChannelOptions::", name, " is ", value, "; ", least, " to ", most, " are allowed"));
 }
 
-constexpr uint32_t kMostLanes = 64;  // ChannelOptions::engines; as many as a server may have
-
 constexpr uint64_t kLongestBackoffUs = 3600 * uint64_t{1'000'000};  // an hour: more is a mistake
 
 absl::Status CheckRetryOptions(const RetryOptions& retry) {
@@ -69,12 +67,7 @@ absl::Status CheckOptions(const ChannelOptions& options) {
   constexpr uint32_t kMostQueued = 65536;  // calls: a second's work of a server of 15 us each
   WEFT_RETURN_IF_ERROR(
       Bounded("max_outstanding_calls", options.max_outstanding_calls, 1, kMaxOutstandingCalls));
-  if (options.engines != 1) {
-    return absl::InvalidArgumentError(
-        StrCat("ChannelOptions::engines is ", options.engines, "; 1 to ", kMostLanes,
-               " are allowed for Channel::Open(address), which makes them, "
-               "and 1 where the engines are given, or there are many servers, or a peer"));
-  }
+  WEFT_RETURN_IF_ERROR(internal::CheckEngines(options.engines, 1));
   WEFT_RETURN_IF_ERROR(Bounded("interceptors", options.interceptors.size(), 0, kMaxInterceptors));
   WEFT_RETURN_IF_ERROR(Bounded("max_queued_calls", options.max_queued_calls, 0, kMostQueued));
   WEFT_RETURN_IF_ERROR(CheckStreamOptions("ChannelOptions", options.max_streams,
@@ -112,8 +105,9 @@ WEFT_COLD void NotStarted(const ClientCall& call, const CallOptions& options,
   if (call.context != nullptr) call.context->Reset(why);
 }
 
-// Threads are numbered in the order in which they first call by a channel of several engines: those
-// that come one after the other have different ones.
+// Threads are numbered in the order in which they first call by any channel of several engines:
+// those that come one after the other have different ones. (Where two channels' threads come by
+// turns, each of them has every second number.)
 uint32_t SeatOfThread() {
   static std::atomic<uint32_t> next{0};
   static thread_local const uint32_t seat = next.fetch_add(1, std::memory_order_relaxed);
@@ -241,6 +235,14 @@ absl::Status SetRequest(ClientCall& call, const OneWayCall& bodies) {
 
 }  // namespace
 
+absl::Status internal::CheckEngines(uint32_t engines, uint32_t most) {
+  if (engines >= 1 && engines <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("ChannelOptions::engines is ", engines, "; 1 to ", kMaxEngines,
+             " are allowed for Channel::Open(address), which makes them, "
+             "and 1 where the engines are given, or there are many servers, or a peer"));
+}
+
 absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(Engine& engine, const std::string& address,
                                                        const ChannelOptions& options) {
   return internal::MakeChannel({nullptr, CoreOf(engine), address, options});
@@ -249,9 +251,15 @@ absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(Engine& engine, const std
 absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::vector<Engine*>& engines,
                                                        const std::string& address,
                                                        const ChannelOptions& options) {
-  if (engines.empty() || engines.size() > kMostLanes) {
+  if (engines.empty() || engines.size() > kMaxEngines) {
+    return absl::InvalidArgumentError(StrCat("Channel::Open on ", engines.size(), " engines; 1 to ",
+                                             kMaxEngines, " are allowed"));
+  }
+  for (auto engine = engines.begin(); engine != engines.end(); ++engine) {
+    if (*engine != nullptr && std::find(engines.begin(), engine, *engine) == engine) continue;
     return absl::InvalidArgumentError(
-        StrCat("Channel::Open on ", engines.size(), " engines; 1 to ", kMostLanes, " are allowed"));
+        StrCat("Channel::Open on engines, of which number ", engine - engines.begin(),
+               *engine == nullptr ? " is null" : " is there before", "; each is another one"));
   }
   std::vector<internal::ChannelParts> lanes;
   for (Engine* const engine : engines)
@@ -311,18 +319,35 @@ Channel::Channel(std::vector<std::unique_ptr<Channel>> lanes)
       lanes_(std::move(lanes)),
       address_(lanes_.front()->address_) {}
 
+Channel* Channel::LaneOf(const Engine* engine) {
+  const auto found = std::find_if(lanes_.begin(), lanes_.end(),
+                                  [engine](const auto& lane) { return &lane->engine_ == engine; });
+  return found != lanes_.end() ? found->get() : nullptr;
+}
+
 // Nothing that threads share is written: the lanes are constant, and a thread has its seat.
+//
+// A callback's is the engine that it runs on, whoever drives that one: two threads, each of which
+// drove the other's engine and waited for its own, would wait for ever.
 WEFT_APART Channel& Channel::OfThisThread() {
+  for (const internal::Turn* turn = internal::innermost_turn; turn != nullptr; turn = turn->outer) {
+    if (Channel* const lane = LaneOf(turn->engine); lane != nullptr) return *lane;
+  }
   if (const Engine* const home = internal::home_engine; home != nullptr) {
-    for (const std::unique_ptr<Channel>& lane : lanes_) {
-      if (&lane->engine_ == home) return *lane;
-    }
+    Channel* const lane = LaneOf(home);
+    if (lane != nullptr && lane->engine_.IsHome()) return *lane;
   }
   return *lanes_[SeatOfThread() % lanes_.size()];
 }
 
+// All lanes end before one is destroyed: callbacks that run meanwhile may use the channel.
 Channel::~Channel() {
-  if (!lanes_.empty()) return;  // each by itself
+  for (const std::unique_ptr<Channel>& lane : lanes_) lane->Shutdown();
+  if (lanes_.empty()) Shutdown();
+}
+
+void Channel::Shutdown() {
+  if (std::exchange(shut_down_, true)) return;
   if (engine_.forked()) {
     LeaveBehind(static_cast<ClientConnection*>(client_));
     return;
@@ -415,6 +440,7 @@ void Channel::WhenWritable(Function<void(absl::Status)> done) {
 Engine& Channel::engine() { return here().engine_; }
 
 uint32_t Channel::Bind(const ServiceDescriptor& service) {
+  if (!lanes_.empty()) return OfThisThread().Bind(service);  // bound for all of them
   // Nothing is called by it; and who had the table's lock when the process forked has it still.
   return engine_.forked() ? 0 : client_->calls().Bind(service);
 }

@@ -5,9 +5,11 @@
 // Errors: MakeChannel() has those of Channel::Open(), and checks `balancing`.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "rpc/client/address_source.h"
 #include "rpc/client/balancing.h"
 #include "rpc/client/channel.h"
@@ -28,6 +30,9 @@ struct ChannelParts {
   std::unique_ptr<AddressSource> source = {};  // of a channel over many servers
   BalancingOptions balancing = {};
 };
+
+// ChannelOptions::engines is 1 to `most`: before one of them is opened.
+absl::Status CheckEngines(uint32_t engines, uint32_t most);
 
 }  // namespace internal
 }  // namespace weft

@@ -23,11 +23,14 @@ namespace {
 constexpr uint64_t kFewestUnsentReplyBytes = uint64_t{64} << 10;
 constexpr uint64_t kShortestReplyTimeoutUs = 100'000;
 constexpr uint64_t kLongestReplyTimeoutUs = 3'600'000'000;
+// More often would be felt by calls; an hour is as good as never.
+constexpr uint64_t kShortestRebalanceUs = 1'000;
+constexpr uint64_t kLongestRebalanceUs = 3'600'000'000;
 
 absl::Status CheckEngines(const ServerOptions& options) {
-  if (options.engines < 1 || options.engines > kMaxServerEngines) {
+  if (options.engines < 1 || options.engines > kMaxEngines) {
     return absl::InvalidArgumentError(StrCat("ServerOptions::engines is ", options.engines,
-                                             "; 1 to ", kMaxServerEngines, " are allowed"));
+                                             "; 1 to ", kMaxEngines, " are allowed"));
   }
   if (!options.cpus.empty() && options.cpus.size() != options.engines) {
     return absl::InvalidArgumentError(StrCat("ServerOptions::cpus are ", options.cpus.size(),
@@ -127,6 +130,12 @@ absl::Status Server::Check(const ServerOptions& options) {
     return absl::InvalidArgumentError(
         StrCat("ServerOptions::reply_timeout_us is ", options.reply_timeout_us, "; 0 or ",
                kShortestReplyTimeoutUs, " to ", kLongestReplyTimeoutUs, " are allowed"));
+  }
+  if (options.rebalance_us != 0 &&
+      (options.rebalance_us < kShortestRebalanceUs || options.rebalance_us > kLongestRebalanceUs)) {
+    return absl::InvalidArgumentError(StrCat("ServerOptions::rebalance_us is ",
+                                             options.rebalance_us, "; 0 or ", kShortestRebalanceUs,
+                                             " to ", kLongestRebalanceUs, " are allowed"));
   }
   WEFT_RETURN_IF_ERROR(Admission::Check(options.limits));
   return CheckStreamOptions("ServerOptions", options.max_streams, options.stream_window_messages,
