@@ -67,13 +67,14 @@ struct Chunks {
   Chunk* first = nullptr;  // the newest; guarded by mutex, as all below
   size_t count = 0;
 
-  void* Take(size_t lines);
-  void Give(void* memory, size_t lines);
+  void* Take(size_t lines);  // null: none of the chunks has it
+  void* TakeFrom(Chunk* chunk, size_t lines);
+  Chunk* Add(std::byte* memory);
+  // The chunk, if it is not needed any more: taken out, for UnmapChunk(). Else null.
+  Chunk* Give(void* memory, size_t lines);
 
  private:
-  Chunk* Add();
   void Remove(Chunk* chunk);
-  void* TakeFrom(Chunk* chunk, size_t lines);
 };
 
 // Never destroyed: objects may outlive whatever is.
@@ -115,8 +116,7 @@ void MakeHuge(Chunk* chunk) {
   if (!HasMemoryHooks()) madvise(chunk, HugePageArena::kChunkBytes, MADV_HUGEPAGE);
 }
 
-Chunk* Chunks::Add() {
-  std::byte* const memory = MapChunk();
+Chunk* Chunks::Add(std::byte* memory) {
   // Before it is touched.
   if (count > 0 && !HasMemoryHooks()) {
     madvise(memory, HugePageArena::kChunkBytes, MADV_HUGEPAGE);
@@ -135,7 +135,6 @@ void Chunks::Remove(Chunk* chunk) {
   (chunk->previous != nullptr ? chunk->previous->next : first) = chunk->next;
   if (chunk->next != nullptr) chunk->next->previous = chunk->previous;
   --count;
-  UnmapChunk(chunk);
 }
 
 void* Chunks::TakeFrom(Chunk* chunk, size_t lines) {
@@ -162,14 +161,16 @@ void* Chunks::Take(size_t lines) {
   for (Chunk* chunk = first; chunk != nullptr; chunk = chunk->next) {
     if (void* const memory = TakeFrom(chunk, lines); memory != nullptr) return memory;
   }
-  return TakeFrom(Add(), lines);
+  return nullptr;
 }
 
-void Chunks::Give(void* memory, size_t lines) {
+Chunk* Chunks::Give(void* memory, size_t lines) {
   auto* const chunk = reinterpret_cast<Chunk*>(reinterpret_cast<uintptr_t>(memory) &
                                                ~uintptr_t{HugePageArena::kChunkBytes - 1});
   chunk->free[lines] = new (memory) Free{chunk->free[lines]};
-  if (--chunk->live == 0) Remove(chunk);
+  if (--chunk->live > 0) return nullptr;
+  Remove(chunk);
+  return chunk;
 }
 
 }  // namespace
@@ -181,8 +182,14 @@ void* HugePageArena::Take(size_t bytes) {
     return memory;
   }
   Chunks& all = All();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  return all.Take(LinesOf(bytes));
+  const size_t lines = LinesOf(bytes);
+  std::unique_lock<std::mutex> lock(all.mutex);
+  if (void* const memory = all.Take(lines); memory != nullptr) return memory;
+  // A fork waits for who has the mutex, and a host's hook may wait for the fork.
+  lock.unlock();
+  std::byte* const chunk = MapChunk();
+  lock.lock();
+  return all.TakeFrom(all.Add(chunk), lines);
 }
 
 void HugePageArena::Give(void* memory, size_t bytes) {
@@ -191,8 +198,10 @@ void HugePageArena::Give(void* memory, size_t bytes) {
     return GiveBlock(memory, bytes, kCacheLineBytes, MemoryKind::kObjects);
   }
   Chunks& all = All();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  all.Give(memory, LinesOf(bytes));
+  std::unique_lock<std::mutex> lock(all.mutex);
+  Chunk* const unused = all.Give(memory, LinesOf(bytes));
+  lock.unlock();
+  if (unused != nullptr) UnmapChunk(unused);
 }
 
 size_t HugePageArena::chunks() {
