@@ -51,6 +51,19 @@ absl::Status Echo(Channel& channel) {
   return Probe::Stub(channel).Echo(MakeData(7, 100), &reply);
 }
 
+// The sockets that listen in this process.
+int ListeningSockets() {
+  constexpr int kHighest = 1024;  // descriptors of a process that has opened a few
+  int count = 0;
+  for (int fd = 0; fd < kHighest; ++fd) {
+    int listens = 0;
+    socklen_t bytes = sizeof(listens);
+    const bool is_socket = getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) == 0;
+    count += is_socket && listens != 0 ? 1 : 0;
+  }
+  return count;
+}
+
 void ExpectForked(const absl::Status& status) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
   EXPECT_NE(status.message().find("child of fork()"), absl::string_view::npos) << status;
@@ -75,8 +88,9 @@ class ForkTest : public testing::TestWithParam<PathKind> {
     ASSERT_TRUE(talk_->Write(MakeData(1, 10)));
   }
 
-  std::unique_ptr<Server> Serve() {
+  std::unique_ptr<Server> Serve(const std::string& handover_path = "") {
     ServerOptions options;
+    options.handover_path = handover_path;
     options.link.peer_timeout_ns = 0;  // the machine may be busy
     options.spin_ns = 0;
     auto server = Server::Create(options);
@@ -87,8 +101,9 @@ class ForkTest : public testing::TestWithParam<PathKind> {
     EXPECT_TRUE(listening.ok()) << listening;
     return *std::move(server);
   }
-  static std::unique_ptr<Channel> Open(const std::string& address) {
+  static std::unique_ptr<Channel> Open(const std::string& address, uint32_t engines = 1) {
     ChannelOptions options;
+    options.engines = engines;
     options.link.paths = {GetParam()};
     options.link.peer_timeout_ns = 0;
     options.spin_ns = 0;
@@ -225,6 +240,7 @@ TEST_P(ForkTest, ItsServersAndEnginesDoNothingInTheChild) {
     for (Engine* const engine : {external->get(), &channel_->engine(), &server_->engine()}) {
       EXPECT_FALSE(engine->Post([] { FAIL() << "ran in the child"; }));
       EXPECT_EQ(engine->Poll(), 0);
+      EXPECT_TRUE(engine->counters().Snapshot().empty());
       EXPECT_FALSE(engine->OnEngine());
       EXPECT_FALSE(engine->RunUntil([] { return false; }));
       ExpectForked(Channel::Open(*engine, "127.0.0.1:1").status());
@@ -300,6 +316,62 @@ TEST_P(ForkTest, TheParentsDeathIsSeenThroughAChildThatLives) {
   ExpectParentGoesOn();
   close(lifeline[0]);
   close(lifeline[1]);
+}
+
+TEST_P(ForkTest, AChannelOfSeveralEnginesEndsInTheChildToo) {
+  auto channel = Open(server_->address(), /*engines=*/3);
+  EXPECT_EQ(Echo(*channel), absl::OkStatus());
+  ExpectInChild([&] {
+    ExpectForked(Echo(*channel));
+    ExpectForked(channel->path().status());
+    ExpectForked(channel->AllocateBuffer(10).status());
+    EXPECT_EQ(channel->stats().calls_started, 0u);
+    channel.reset();
+  });
+  EXPECT_EQ(Echo(*channel), absl::OkStatus());
+  EXPECT_EQ(channel->stats().connects, 3u);
+}
+
+// Not even of a server that has a socket of the one before it, and does not accept yet.
+TEST_P(ForkTest, AChildHasNoSocketThatListens) {
+  std::string folder = "/tmp/weft_fork_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  auto before = Serve(folder + "/upgrade");
+  ASSERT_EQ(before->Ready(), absl::OkStatus());
+  auto next = Serve(folder + "/upgrade");
+  EXPECT_EQ(next->address(), before->address());
+  EXPECT_GT(ListeningSockets(), 0);
+  ExpectInChild([&] { EXPECT_EQ(ListeningSockets(), 0); });
+  EXPECT_EQ(next->Ready(), absl::OkStatus());
+  before.reset();
+  EXPECT_EQ(Echo(*Open(next->address())), absl::OkStatus());
+  next.reset();
+  EXPECT_EQ(rmdir(folder.c_str()), 0);
+}
+
+// A child had the socket at the path: whoever came next asked there, waited, and failed.
+TEST_P(ForkTest, AServerThatHasDiedHandsNothingOverThoughItsChildLives) {
+  int lifeline[2];  // of the grandchild
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, lifeline), 0);
+  std::string folder = "/tmp/weft_fork_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  ExpectInChild([&] {
+    const auto server = Serve(folder + "/upgrade");
+    EXPECT_EQ(server->Ready(), absl::OkStatus());
+    Fork([&] {
+      close(lifeline[0]);
+      char byte;
+      EXPECT_EQ(read(lifeline[1], &byte, 1), 0);
+    });
+    _exit(HasFailure() ? 1 : 0);  // its file stays
+  });
+  auto next = Serve(folder + "/upgrade");
+  EXPECT_EQ(next->Ready(), absl::OkStatus());
+  EXPECT_EQ(Echo(*Open(next->address())), absl::OkStatus());
+  next.reset();
+  close(lifeline[0]);
+  close(lifeline[1]);
+  EXPECT_EQ(rmdir(folder.c_str()), 0);
 }
 
 // Threads in the middle of anything, their locks and their lists, are not in the child.
