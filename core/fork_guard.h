@@ -9,8 +9,8 @@
 //   ForkWatch             something to be done in the child, before fork() returns there
 //   HoldOverFork()        a mutex of the whole process, which the child is to find free
 //   OwnDescriptor()       a descriptor that is this process's alone. A child has another one in its
-//                         place, which is connected to nothing and is never readable: what the parent
-//                         says to its peers, and that it is gone, is the parent's alone
+//                         place, which is connected to nothing and is never readable: what the
+//                         parent says to its peers, and that it is gone, is the parent's alone
 //   LeaveBehind()         in the place of the destruction of what is the parent's
 //
 // All of it hangs on pthread_atfork(3): a child of a bare clone(2) or _Fork(2), or of vfork(2) and

@@ -11,11 +11,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "core/clock.h"
+#include "rpc/client/balancing.h"
 #include "rpc/client/channel.h"
 #include "rpc/memory/remote_memory.h"
 #include "rpc/server/exported_memory.h"
@@ -120,10 +121,17 @@ class RebalanceTest : public testing::TestWithParam<PathKind> {
       ASSERT_EQ(Probe::Stub(*channel).Echo(MakeData(1, 10), &reply), absl::OkStatus());
     }
   }
+  // Of the engine that has many.
+  uint64_t Count(std::string_view name) {
+    for (const auto& [counted, value] : server_->engine(0).counters().Snapshot()) {
+      if (counted == name) return value;
+    }
+    return 0;
+  }
   // In which clients would be asked that may be.
   void CallForManyLooks() {
-    const uint64_t until_ns = Clock::Real().NowNs() + 30 * kSoonUs * kNsPerUs;
-    while (Clock::Real().NowNs() < until_ns) CallAll();
+    const uint64_t until = Count("rebalance.looks") + 10 * Rebalance::kLooks;
+    while (Count("rebalance.looks") < until) CallAll();
   }
 
   EchoService echo_;
@@ -202,15 +210,57 @@ TEST_P(RebalanceTest, ItMayBeSwitchedOff) {
   Serve(/*rebalance_us=*/0);
   Open(6);
   MakeUneven();
+  CallAll();
+  EXPECT_EQ(Count("rebalance.looks"), 0u);
+  EXPECT_EQ(Connections(), (std::vector<uint32_t>{3, 0}));
+}
+
+// Such a channel's connection to one server has no other one beside it: what is new would wait for
+// the calls that are under way.
+TEST_P(RebalanceTest, AClientThatWouldLeaveBeforeItHasTheNextConnectionStays) {
+  Serve(kSoonUs);
+  ChannelOptions options;
+  options.link.paths = {GetParam()};
+  options.link.peer_timeout_ns = 0;
+  options.spin_ns = 0;
+  for (int i = 0; i < 6; ++i) {
+    auto channel = OpenBalanced("list:" + server_->address(), options);
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    channels_.push_back(*std::move(channel));
+  }
+  MakeUneven();
   CallForManyLooks();
   EXPECT_EQ(Connections(), (std::vector<uint32_t>{3, 0}));
+  EXPECT_EQ(Count("rebalance.asked"), 0u);
+}
+
+// They were asked first, counted as gone, and heard nothing of it: those that load the engine
+// stayed.
+TEST_P(RebalanceTest, ClientsThatNobodyDrivesKeepNoOthersFromMoving) {
+  Serve(kSoonUs);
+  ChannelOptions options;
+  options.link.paths = {GetParam()};
+  options.link.peer_timeout_ns = 0;
+  options.spin_ns = 0;
+  Open(0);
+  // The first engine has 4 idle ones and 4 that move.
+  for (int i = 0; i < 16; ++i) {
+    auto channel = i < 8 ? Channel::Open(server_->address(), options)
+                         : Channel::Open(*engine_, server_->address(), options);
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    channels_.push_back(*std::move(channel));
+  }
+  MakeUneven();
+  while (!IsEven()) std::this_thread::yield();
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(channels_[i]->stats().connects, 1u);
+  CallAll();
 }
 
 TEST_P(RebalanceTest, AShutdownEndsItInItsMidst) {
   Serve(kSoonUs);
   Open(16);
   MakeUneven();
-  CallAll();
+  while (Count("rebalance.asked") == 0) std::this_thread::yield();
   server_->Shutdown(/*grace_us=*/60'000'000);
   EXPECT_EQ(server_->stats().connections, 0u);
 }

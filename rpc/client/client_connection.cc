@@ -111,6 +111,7 @@ std::string ClientConnection::EncodeHello() const {
   hello.set_control_calls(kControlCalls);
   hello.set_takes_goaway(true);
   hello.set_takes_moved(session_ == nullptr);
+  hello.set_moves_ahead(MayBridge());
   hello.set_takes_attachments(true);
   hello.set_drives_itself(engine_.drives_itself());
   return hello.SerializeAsString();

@@ -9,8 +9,17 @@
 namespace weft {
 
 void Rebalance::Start(std::vector<ServerCore*> all) {
+  if (all_.empty()) {
+    own_.engine().counter_set().Register("rebalance.looks", &looks_);
+    own_.engine().counter_set().Register("rebalance.asked", &asked_);
+  }
   all_ = std::move(all);
   ScheduleIn(own_.engine(), *this, own_.options().rebalance_us);
+}
+
+Rebalance::~Rebalance() {
+  own_.engine().counter_set().Unregister(&looks_);
+  own_.engine().counter_set().Unregister(&asked_);
 }
 
 void Rebalance::Stop() { own_.engine().timers().Cancel(this); }
@@ -24,6 +33,7 @@ uint32_t Rebalance::Excess(uint32_t own, uint32_t least, uint64_t all, uint32_t 
 }
 
 void Rebalance::OnTimer() {
+  looks_.Increment();
   uint64_t all = 0;
   uint32_t least = ~uint32_t{0};
   for (ServerCore* const core : all_) {
@@ -31,13 +41,18 @@ void Rebalance::OnTimer() {
     all += count;
     least = std::min(least, count);
   }
-  const uint32_t gone = own_.MovingConnections();
   const uint32_t count = own_.stats().connections;
-  const uint32_t excess =
-      Excess(count - std::min(gone, count), least, all, own_.options().max_connections);
+  const uint32_t most = own_.options().max_connections;
+  uint32_t excess = Excess(count, least, all, most);
+  // Of an even server nobody looks at the single connections.
+  if (excess > 0) {
+    const uint32_t leaving = own_.LookForLeaving(kPatientLooks);
+    excess = Excess(count - std::min(leaving, count), least, all, most);
+  }
   uneven_looks_ = excess > 0 ? uneven_looks_ + 1 : 0;
   if (uneven_looks_ >= kLooks) {
     const uint32_t asked = own_.MoveConnections(excess);
+    asked_.Add(asked);
     if (asked > 0) {
       WEFT_LOG(kInfo, "an engine with ", count, " connections, where another one has ", least,
                ", asks ", asked, " clients to connect again");

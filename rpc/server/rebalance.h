@@ -8,15 +8,21 @@
 // after the other, so that clients which just come and go move nobody:
 //
 //   - it has more than kLeastGap connections more than the engine with the fewest, and more than a
-//     quarter more. Those that were asked count as gone;
+//     quarter more. Those that were asked count as gone, for kPatientLooks looks;
 //   - the server has room for twice as many as would be asked: a client that moves has two.
 //
 // Then a quarter of the excess is asked, kMostAtOnce at the most. A client is asked once on a
 // connection, and only where all that it does goes on: it understands it; it has no stream, which
 // would hold its old connection up, perhaps for ever (calls that are under way end there); it has
 // no lease, nor ever had one, on memory of the server's (operations on remote memory do not wait
-// for the next connection, as calls do); and it is no peer's. A client that nobody drives hears of
-// it with its next call; until then it loads no engine.
+// for the next connection, as calls do); it has its next connection before it leaves this one
+// (moves_ahead in its hello: not with many servers, or exactly-once calls, where new calls would
+// wait for the last one here); and it is no peer's. A client that nobody drives would hear of it
+// with its next call: it is asked only if it has called since the last look, and until then it
+// loads no engine.
+//
+// The engine's counters say how often it has looked (rebalance.looks), and how many clients it has
+// asked (rebalance.asked).
 //
 // Threads: the engine's; the numbers of the others' connections are read where they are counted.
 // Lifetime: a part of its ServerCore; the others' stay until all have stopped.
@@ -26,6 +32,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/counters.h"
 #include "core/timer_wheel.h"
 
 namespace weft {
@@ -44,7 +51,12 @@ class Rebalance final : private Timer {
   // with more the handshakes would be felt by calls.
   static constexpr uint32_t kMostAtOnce = 16;
 
+  // Ten seconds by default: by then a client has left that has heard of it. One that is here still
+  // is driven by nobody, and may be for long: others are asked in its place.
+  static constexpr uint32_t kPatientLooks = 10;
+
   explicit Rebalance(ServerCore& own) : own_(own) {}
+  ~Rebalance();
 
   // `all`: the server's, this engine's among them.
   void Start(std::vector<ServerCore*> all);
@@ -60,6 +72,8 @@ class Rebalance final : private Timer {
   ServerCore& own_;
   std::vector<ServerCore*> all_;
   uint32_t uneven_looks_ = 0;
+  Counter looks_;
+  Counter asked_;
 };
 
 }  // namespace weft

@@ -27,6 +27,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -134,10 +135,18 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   }
   // It was asked to connect again, or is going to be.
   bool is_asked_to_move() const { return told_moved_ || moved_owed_; }
-  // All that its client does would go on if it did (rebalance.h).
+  // A look of Rebalance: returns whether it is going to leave. What was asked long ago, and is
+  // still here, is not: nobody drives its client.
+  bool LookIsLeaving(uint32_t patience) {
+    const uint64_t messages = connection_ == nullptr ? 0 : connection_->stats().messages_received;
+    called_lately_ = std::exchange(messages_seen_, messages) != messages;
+    return is_asked_to_move() && looks_since_asked_++ < patience;
+  }
+  // All that its client does would go on if it did (rebalance.h), and it would hear of it soon.
   bool MayMove() const {
     return connection_ != nullptr && connection_->state() == Connection::State::kOpen &&
-           takes_moved_ && !is_asked_to_move() && peer_ == nullptr &&
+           takes_moved_ && moves_ahead_ && (drives_itself_ || called_lately_) &&
+           !is_asked_to_move() && peer_ == nullptr &&
            (streams_ == nullptr || streams_->running() == 0) &&
            !connection_->memory().peer_uses_leases();
   }
@@ -269,11 +278,15 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   uint32_t releases_owed_ = 0;                                // calls with release_owed_
   bool takes_goaway_ = false;                                 // the client does
   bool takes_moved_ = false;                                  // the client does
-  bool moved_owed_ = false;                                   // as goaway_owed_
-  bool told_moved_ = false;                                   // by SendMoved()
-  bool drives_itself_ = false;                                // the client's engine does
-  bool told_ = false;         // the client was, or will be: of goaway_owed_
-  bool goaway_owed_ = false;  // there was no room for it, or it is too early
+  bool moves_ahead_ = false;                                  // the client does
+  bool called_lately_ = false;                                // between the last two looks
+  uint32_t looks_since_asked_ = 0;
+  uint64_t messages_seen_ = 0;  // at the last look
+  bool moved_owed_ = false;     // as goaway_owed_
+  bool told_moved_ = false;     // by SendMoved()
+  bool drives_itself_ = false;  // the client's engine does
+  bool told_ = false;           // the client was, or will be: of goaway_owed_
+  bool goaway_owed_ = false;    // there was no room for it, or it is too early
   TransferQueue transfers_{this};
   PathInfo path_;
   const std::shared_ptr<ServedPeer> peer_;  // null: a plain client

@@ -277,10 +277,10 @@ void ServerCore::StartRebalance(std::vector<ServerCore*> all) {
   });
 }
 
-uint32_t ServerCore::MovingConnections() {
-  return static_cast<uint32_t>(
-      std::count_if(connections_.begin(), connections_.end(),
-                    [](ServerConnection& one) { return one.is_asked_to_move(); }));
+uint32_t ServerCore::LookForLeaving(uint32_t patience) {
+  uint32_t leaving = 0;
+  for (ServerConnection& one : connections_) leaving += one.LookIsLeaving(patience) ? 1 : 0;
+  return leaving;
 }
 
 uint32_t ServerCore::MoveConnections(uint32_t most) {

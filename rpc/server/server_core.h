@@ -85,9 +85,9 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
 
   // Looks from now on whether `all` engines, this one's core among them, are even.
   void StartRebalance(std::vector<ServerCore*> all);
-  // The engine's: connections whose clients were asked to connect again; asks so many more, if so
-  // many may be asked, and returns how many were.
-  uint32_t MovingConnections();
+  // The engine's. Looks at each connection, and returns how many are going to leave that were asked
+  // to; asks so many more, if so many may be asked, and returns how many were.
+  uint32_t LookForLeaving(uint32_t patience);
   uint32_t MoveConnections(uint32_t most);
 
   void Wait() { engine_.Wait(stopped_); }
