@@ -63,6 +63,7 @@ static_assert(kFirstOffset + HugePageArena::kMaxObjectBytes <= HugePageArena::kC
 struct Chunks {
   Chunks() { HoldOverFork(mutex); }
 
+  // A host's hooks, which may wait for a lock of the host's, are called without it.
   std::mutex mutex;
   Chunk* first = nullptr;  // the newest; guarded by mutex, as all below
   size_t count = 0;
@@ -71,7 +72,9 @@ struct Chunks {
   void Give(void* memory, size_t lines);
 
  private:
-  Chunk* Add();
+  // All of these with mutex.
+  void* TakeFromAny(size_t lines);
+  Chunk* Add(std::byte* memory);
   void Remove(Chunk* chunk);
   void* TakeFrom(Chunk* chunk, size_t lines);
 };
@@ -115,8 +118,7 @@ void MakeHuge(Chunk* chunk) {
   if (!HasMemoryHooks()) madvise(chunk, HugePageArena::kChunkBytes, MADV_HUGEPAGE);
 }
 
-Chunk* Chunks::Add() {
-  std::byte* const memory = MapChunk();
+Chunk* Chunks::Add(std::byte* memory) {
   // Before it is touched.
   if (count > 0 && !HasMemoryHooks()) {
     madvise(memory, HugePageArena::kChunkBytes, MADV_HUGEPAGE);
@@ -135,7 +137,6 @@ void Chunks::Remove(Chunk* chunk) {
   (chunk->previous != nullptr ? chunk->previous->next : first) = chunk->next;
   if (chunk->next != nullptr) chunk->next->previous = chunk->previous;
   --count;
-  UnmapChunk(chunk);
 }
 
 void* Chunks::TakeFrom(Chunk* chunk, size_t lines) {
@@ -158,18 +159,34 @@ void* Chunks::TakeFrom(Chunk* chunk, size_t lines) {
 }
 
 // Chunks are few: a GiB of objects has 512.
-void* Chunks::Take(size_t lines) {
+void* Chunks::TakeFromAny(size_t lines) {
   for (Chunk* chunk = first; chunk != nullptr; chunk = chunk->next) {
     if (void* const memory = TakeFrom(chunk, lines); memory != nullptr) return memory;
   }
-  return TakeFrom(Add(), lines);
+  return nullptr;
+}
+
+// Threads that come without room at the same moment add a chunk each.
+void* Chunks::Take(size_t lines) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (void* const memory = TakeFromAny(lines); memory != nullptr) return memory;
+  }
+  std::byte* const memory = MapChunk();
+  const std::lock_guard<std::mutex> lock(mutex);
+  return TakeFrom(Add(memory), lines);
 }
 
 void Chunks::Give(void* memory, size_t lines) {
   auto* const chunk = reinterpret_cast<Chunk*>(reinterpret_cast<uintptr_t>(memory) &
                                                ~uintptr_t{HugePageArena::kChunkBytes - 1});
-  chunk->free[lines] = new (memory) Free{chunk->free[lines]};
-  if (--chunk->live == 0) Remove(chunk);
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    chunk->free[lines] = new (memory) Free{chunk->free[lines]};
+    if (--chunk->live > 0) return;
+    Remove(chunk);
+  }
+  UnmapChunk(chunk);
 }
 
 }  // namespace
@@ -180,9 +197,7 @@ void* HugePageArena::Take(size_t bytes) {
     WEFT_CHECK(memory != nullptr);  // System, or its host: out of memory, as for operator new
     return memory;
   }
-  Chunks& all = All();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  return all.Take(LinesOf(bytes));
+  return All().Take(LinesOf(bytes));
 }
 
 void HugePageArena::Give(void* memory, size_t bytes) {
@@ -190,9 +205,7 @@ void HugePageArena::Give(void* memory, size_t bytes) {
   if (kPlain || bytes > kMaxObjectBytes) {
     return GiveBlock(memory, bytes, kCacheLineBytes, MemoryKind::kObjects);
   }
-  Chunks& all = All();
-  const std::lock_guard<std::mutex> lock(all.mutex);
-  all.Give(memory, LinesOf(bytes));
+  All().Give(memory, LinesOf(bytes));
 }
 
 size_t HugePageArena::chunks() {
