@@ -110,7 +110,7 @@ void GiveBlock(void* memory, size_t bytes, size_t alignment, MemoryKind kind) {
   CountGiven(kind, bytes);
   const MemoryHooks* const hooks = Decide();
   if (hooks != &kSystem) {
-    hooks->give(memory, bytes, kind, hooks->context);
+    hooks->give(memory, bytes, alignment, kind, hooks->context);
   } else if (IsOverAligned(alignment)) {
     ::operator delete (memory, std::align_val_t{alignment});
   } else {

@@ -81,7 +81,7 @@ TEST(BlockMemory, HooksThatComeTooLateAreRefused) {
   MemoryHooks hooks;
   EXPECT_TRUE(absl::IsInvalidArgument(SetMemoryHooks(hooks)));
   hooks.take = [](size_t, size_t, MemoryKind, void*) -> void* { return nullptr; };
-  hooks.give = [](void*, size_t, MemoryKind, void*) {};
+  hooks.give = [](void*, size_t, size_t, MemoryKind, void*) {};
   EXPECT_TRUE(absl::IsFailedPrecondition(SetMemoryHooks(hooks)));
   EXPECT_FALSE(HasMemoryHooks());
   EXPECT_FALSE(Block::Take(100, 64, MemoryKind::kSlots).empty()) << "the system's, as before";

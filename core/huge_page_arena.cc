@@ -63,18 +63,20 @@ static_assert(kFirstOffset + HugePageArena::kMaxObjectBytes <= HugePageArena::kC
 struct Chunks {
   Chunks() { HoldOverFork(mutex); }
 
+  // A host's hooks, which may wait for a lock of the host's, are called without it.
   std::mutex mutex;
   Chunk* first = nullptr;  // the newest; guarded by mutex, as all below
   size_t count = 0;
 
-  void* Take(size_t lines);  // null: none of the chunks has it
-  void* TakeFrom(Chunk* chunk, size_t lines);
-  Chunk* Add(std::byte* memory);
-  // The chunk, if it is not needed any more: taken out, for UnmapChunk(). Else null.
-  Chunk* Give(void* memory, size_t lines);
+  void* Take(size_t lines);
+  void Give(void* memory, size_t lines);
 
  private:
+  // All of these with mutex.
+  void* TakeFromAny(size_t lines);
+  Chunk* Add(std::byte* memory);
   void Remove(Chunk* chunk);
+  void* TakeFrom(Chunk* chunk, size_t lines);
 };
 
 // Never destroyed: objects may outlive whatever is.
@@ -157,20 +159,34 @@ void* Chunks::TakeFrom(Chunk* chunk, size_t lines) {
 }
 
 // Chunks are few: a GiB of objects has 512.
-void* Chunks::Take(size_t lines) {
+void* Chunks::TakeFromAny(size_t lines) {
   for (Chunk* chunk = first; chunk != nullptr; chunk = chunk->next) {
     if (void* const memory = TakeFrom(chunk, lines); memory != nullptr) return memory;
   }
   return nullptr;
 }
 
-Chunk* Chunks::Give(void* memory, size_t lines) {
+// Threads that come without room at the same moment add a chunk each.
+void* Chunks::Take(size_t lines) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (void* const memory = TakeFromAny(lines); memory != nullptr) return memory;
+  }
+  std::byte* const memory = MapChunk();
+  const std::lock_guard<std::mutex> lock(mutex);
+  return TakeFrom(Add(memory), lines);
+}
+
+void Chunks::Give(void* memory, size_t lines) {
   auto* const chunk = reinterpret_cast<Chunk*>(reinterpret_cast<uintptr_t>(memory) &
                                                ~uintptr_t{HugePageArena::kChunkBytes - 1});
-  chunk->free[lines] = new (memory) Free{chunk->free[lines]};
-  if (--chunk->live > 0) return nullptr;
-  Remove(chunk);
-  return chunk;
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    chunk->free[lines] = new (memory) Free{chunk->free[lines]};
+    if (--chunk->live > 0) return;
+    Remove(chunk);
+  }
+  UnmapChunk(chunk);
 }
 
 }  // namespace
@@ -181,15 +197,7 @@ void* HugePageArena::Take(size_t bytes) {
     WEFT_CHECK(memory != nullptr);  // System, or its host: out of memory, as for operator new
     return memory;
   }
-  Chunks& all = All();
-  const size_t lines = LinesOf(bytes);
-  std::unique_lock<std::mutex> lock(all.mutex);
-  if (void* const memory = all.Take(lines); memory != nullptr) return memory;
-  // A fork waits for who has the mutex, and a host's hook may wait for the fork.
-  lock.unlock();
-  std::byte* const chunk = MapChunk();
-  lock.lock();
-  return all.TakeFrom(all.Add(chunk), lines);
+  return All().Take(LinesOf(bytes));
 }
 
 void HugePageArena::Give(void* memory, size_t bytes) {
@@ -197,11 +205,7 @@ void HugePageArena::Give(void* memory, size_t bytes) {
   if (kPlain || bytes > kMaxObjectBytes) {
     return GiveBlock(memory, bytes, kCacheLineBytes, MemoryKind::kObjects);
   }
-  Chunks& all = All();
-  std::unique_lock<std::mutex> lock(all.mutex);
-  Chunk* const unused = all.Give(memory, LinesOf(bytes));
-  lock.unlock();
-  if (unused != nullptr) UnmapChunk(unused);
+  All().Give(memory, LinesOf(bytes));
 }
 
 size_t HugePageArena::chunks() {

@@ -3,7 +3,10 @@
 //   static void* Take(size_t bytes, size_t alignment, weft::MemoryKind kind, void* pool) {
 //     return static_cast<HostPool*>(pool)->Allocate(bytes, alignment);
 //   }
-//   static void Give(void* memory, size_t bytes, weft::MemoryKind kind, void* pool) { ... }
+//   static void Give(void* memory, size_t bytes, size_t alignment, weft::MemoryKind kind,
+//                    void* pool) {
+//     static_cast<HostPool*>(pool)->Free(memory, bytes, alignment);
+//   }
 //
 //   weft::SetMemoryHooks({.take = Take, .give = Give, .context = &pool});   // before all else
 //   ...
@@ -23,8 +26,10 @@
 // any case (memfd_create(2)): another process maps it. What is mapped of a peer's is the peer's,
 // and not counted. A simulated network's memory is not either.
 //
-// Threads: all functions from any. The hooks are called on any thread, on several at once, and call
-//   nothing of Weft. Lifetime: hooks and context stay until the process ends.
+// Threads: all functions from any. The hooks are called on any thread, on several at once, without
+//   a lock of Weft's that a fork waits for: they may wait for locks that the host holds over its
+//   forks (pthread_atfork(3)). They call nothing of Weft.
+// Lifetime: hooks and context stay until the process ends.
 // Errors: where a host has no memory for kSlots and kBuffers, whoever asked for it gets an error:
 //   RESOURCE_EXHAUSTED for a buffer, an export or a connection over RDMA; over tcp, sends wait for
 //   a slot that is there, and a connection that was in the midst of a large frame ends with it. For
@@ -56,8 +61,9 @@ struct MemoryHooks {
   // pages and NUMA nodes (MappedMemoryOptions) say nothing of this memory: its host decides.
   // RDMA registers it, which pins its pages.
   void* (*take)(size_t bytes, size_t alignment, MemoryKind kind, void* context) = nullptr;
-  // What take() gave for so many bytes.
-  void (*give)(void* memory, size_t bytes, MemoryKind kind, void* context) = nullptr;
+  // What take() gave for so many bytes, and this alignment: as for a sized operator delete.
+  void (*give)(void* memory, size_t bytes, size_t alignment, MemoryKind kind,
+               void* context) = nullptr;
   void* context = nullptr;
 };
 

@@ -70,6 +70,23 @@ TEST_F(MemoryHooksTest, AHostWithoutMemoryIsAskedAgain) {
   EXPECT_FALSE(Block::Take(8192, 64, MemoryKind::kSlots).empty());
 }
 
+// A fork takes the arena's mutex, and then runs what the host registered before Weft did: who holds
+// that mutex and waits in a hook for a lock which the host holds over its forks waits for ever.
+TEST_F(MemoryHooksTest, HooksAreCalledWithoutTheMutexOfTheArena) {
+  int calls = 0;
+  host_.OnHook([&calls] {
+    ++calls;
+    static_cast<void>(HugePageArena::chunks());  // takes it
+  });
+  std::vector<void*> objects;
+  for (int i = 0; i < 3000; ++i) objects.push_back(HugePageArena::Take(1024));
+  const int taken = calls;
+  EXPECT_GT(taken, 0);
+  for (void* const object : objects) HugePageArena::Give(object, 1024);
+  EXPECT_GT(calls, taken);
+  host_.OnHook(nullptr);
+}
+
 TEST_F(MemoryHooksTest, HooksAreSetOnce) {
   EXPECT_TRUE(absl::IsFailedPrecondition(SetMemoryHooks(host_.hooks())));
 }

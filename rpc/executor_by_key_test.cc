@@ -218,6 +218,55 @@ TEST_F(ExecutorByKeyTest, ACoroutineGoesOnAtItsKeysEngineAfterEachAwait) {
   EXPECT_EQ(reply.number(), 1u);
 }
 
+// A coroutine that began at once, on the engine of its connection, had no executor, and went on
+// wherever what it awaited had ended: its shard's data was another thread's then.
+TEST_F(ExecutorByKeyTest, ACoroutineThatBeganAtOnceGoesOnAtItsKeysEngineToo) {
+  struct Sleeper final : Probe::CoService {
+    Task<absl::Status> CoEcho(ServerContext&, const Data& request, Data* reply) override {
+      on_shard.push_back(shard->InTurn());
+      for (Engine* const engine : engines) {
+        co_await Sleep(*engine, 100);
+        on_shard.push_back(shard->InTurn());
+      }
+      *reply = request;
+      co_return absl::OkStatus();
+    }
+    EngineCore* shard = nullptr;
+    std::vector<Engine*> engines;
+    std::vector<bool> on_shard;
+  } service;
+  service.shard = &server_engine();
+  service.engines = {&shard(0), &server_engine(), &shard(1)};
+  EngineExecutor own(server_engine());
+  by_number_.choose = [&own](const IncomingCall& call) { return own.For(call); };
+  Serve(&service);
+  Data reply;
+  ASSERT_TRUE(stub_->Echo(MakeData(1, 100), &reply).ok());
+  EXPECT_EQ(service.on_shard, (std::vector<bool>{true, true, true, true}));
+  EXPECT_EQ(reply.number(), 1u);
+}
+
+TEST_F(ExecutorByKeyTest, InterceptorsOfWhatRunsAtOnceRunOnceToo) {
+  struct Counts final : ServerInterceptor {
+    absl::Status OnStart(IncomingCall& call) override {
+      ++starts;
+      if (call.request<Data>()->number() == 2) return absl::PermissionDeniedError("not for two");
+      return absl::OkStatus();
+    }
+    int starts = 0;
+  } counts;
+  EngineExecutor own(server_engine());
+  by_number_.choose = [&own](const IncomingCall& call) { return own.For(call); };
+  ServerOptions options;
+  options.interceptors = {&counts};
+  Serve(&service_, options);
+  Data reply;
+  EXPECT_TRUE(stub_->Echo(MakeData(1, 10), &reply).ok());
+  EXPECT_TRUE(absl::IsPermissionDenied(stub_->Echo(MakeData(2, 10), &reply)));
+  EXPECT_EQ(counts.starts, 2);
+  EXPECT_EQ(service_.echoes, 1);
+}
+
 // --- limits, ends --------------------------------------------------------------------------------
 
 TEST_F(ExecutorByKeyTest, AnEngineWithoutRoomRefusesTheCallAndNoOther) {

@@ -10,7 +10,9 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -26,6 +28,7 @@
 #include "rpc/generated_streams.h"
 #include "rpc/memory/remote_memory.h"
 #include "rpc/operation/alarm.h"
+#include "rpc/operation/executor.h"
 #include "rpc/server/exported_memory.h"
 #include "rpc/server/server.h"
 #include "rpc/testing/stream_service.h"
@@ -64,6 +67,31 @@ int ListeningSockets() {
   return count;
 }
 
+// Runs handlers when the test says so, in the order in which they came.
+class LateExecutor final : public Executor {
+ public:
+  bool Run(Function<void()> task) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    tasks_.push_back(std::move(task));
+    return true;
+  }
+  size_t waiting() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return tasks_.size();
+  }
+  // The oldest. Unrun: its call ends with an error.
+  Function<void()> Take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    return task;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::deque<Function<void()>> tasks_;  // guarded by mutex_
+};
+
 void ExpectForked(const absl::Status& status) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
   EXPECT_NE(status.message().find("child of fork()"), absl::string_view::npos) << status;
@@ -88,9 +116,11 @@ class ForkTest : public testing::TestWithParam<PathKind> {
     ASSERT_TRUE(talk_->Write(MakeData(1, 10)));
   }
 
-  std::unique_ptr<Server> Serve(const std::string& handover_path = "") {
+  std::unique_ptr<Server> Serve(const std::string& handover_path = "",
+                                Executor* executor = nullptr) {
     ServerOptions options;
     options.handover_path = handover_path;
+    options.executor = executor;
     options.link.peer_timeout_ns = 0;  // the machine may be busy
     options.spin_ns = 0;
     auto server = Server::Create(options);
@@ -404,6 +434,40 @@ TEST_P(ForkTest, ForksAmongThreadsThatCallAndConnect) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(Echo(*channel_), absl::OkStatus());
   EXPECT_EQ(channel_->stats().connects, 1u);
+}
+
+// Handlers that wait on an executor at the fork are in both processes: in the child they may run or
+// be dropped, and say nothing; the parent's end their calls.
+TEST_P(ForkTest, HandlersOnAnExecutorEndTheirCallsInTheParentAlone) {
+  LateExecutor executor;
+  std::unique_ptr<Server> server = Serve("", &executor);
+  std::unique_ptr<Channel> channel = Open(server->address());
+  constexpr size_t kCalls = 2;
+  Data replies[kCalls];
+  size_t ends = 0;
+  for (Data& reply : replies) {
+    Probe::Stub(*channel).Echo(MakeData(7, 100), &reply, {}, [&](const absl::Status& status) {
+      EXPECT_EQ(status, absl::OkStatus());
+      ++ends;
+    });
+  }
+  while (executor.waiting() < kCalls) {
+    channel->engine().Poll();
+    std::this_thread::yield();
+  }
+  ExpectInChild([&] {
+    executor.Take()();
+    executor.Take();
+    channel.reset();
+    server.reset();
+  });
+  EXPECT_EQ(ends, 0u);
+  while (executor.waiting() > 0) executor.Take()();
+  EXPECT_TRUE(channel->engine().RunUntil([&] { return ends == kCalls; }));
+  for (const Data& reply : replies) EXPECT_EQ(reply.number(), 7u);
+  channel.reset();
+  server.reset();
+  ExpectParentGoesOn();
 }
 
 // Which then ends without returning from it.

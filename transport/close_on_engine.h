@@ -6,27 +6,28 @@
 //   waits until the engine has run it (kExternal: while its owner polls).
 #pragma once
 
-#include <thread>
-
 #include "transport/engine.h"
 
 namespace weft {
 
 template <class F>
 void CloseOnEngine(EngineCore& engine, F&& close) {
-  if (engine.Enter()) {
-    close();
-    engine.Leave();
-    return;
-  }
-  if (engine.forked()) return;
   Waiter closed;
   const auto run = [&] {
     close();
     engine.Finish(closed);
   };
-  while (!engine.Post(run)) std::this_thread::yield();
-  engine.Wait(closed);
+  // Again in each round: whoever drove may have left, with a full inbox that nobody empties then.
+  while (!engine.Enter()) {
+    if (engine.forked()) return;
+    if (engine.Post(run)) {
+      engine.Wait(closed);
+      return;
+    }
+    EngineCore::AwaitRoom();
+  }
+  close();
+  engine.Leave();
 }
 
 }  // namespace weft

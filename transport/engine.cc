@@ -257,6 +257,7 @@ bool EngineCore::NextTask(Function<void()>* task) {
 
 // Half of what the inbox has: the rest tells that there is something to do.
 void EngineCore::SetAside() {
+  if (set_aside_.size() >= kMostSetAside * inbox_.capacity()) return;
   Function<void()> task;
   for (size_t i = 0; i < inbox_.capacity() / 2 && inbox_.TryPop(&task); ++i) {
     set_aside_.push_back(std::move(task));

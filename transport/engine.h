@@ -147,8 +147,9 @@ class EngineCore final : public Engine {
 
   // For a thread that waits for room in an engine's inbox, between two attempts: lets others run.
   // Where it does so in turns of other engines, whose own inboxes are full, it makes room there:
-  // two engines that waited for each other would wait for ever. What it sets aside for that is what
-  // others post while the engine that it waits for is in one turn, or has none.
+  // two engines that waited for each other would wait for ever. What it sets aside for that is
+  // bounded (kMostSetAside): who posts to an engine that stands still for long finds its inbox full
+  // again.
   static void AwaitRoom();
 
   // --- engine thread ----------------------------------------------------------------------------
@@ -183,6 +184,10 @@ class EngineCore final : public Engine {
   bool LookAgain();
   int DrainInbox(int budget);
   bool NextTask(Function<void()>* task);
+  // In inboxes: tasks that are set aside, and that one turn of the engine that it waits for may
+  // post before both wait for ever. A turn posts some for each of the 64 messages that it takes;
+  // 16 times 4,096 tasks are some 4 MiB.
+  static constexpr size_t kMostSetAside = 16;
   void SetAside();
   int LookAtDescriptors();
   void Step(uint64_t until_ns);

@@ -9,8 +9,10 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "core/check.h"
+#include "core/function.h"
 #include "core/memory_hooks.h"
 
 namespace weft::test {
@@ -28,8 +30,10 @@ class HostMemory {
             [](size_t bytes, size_t alignment, MemoryKind kind, void* context) {
               return static_cast<HostMemory*>(context)->Take(bytes, alignment, kind);
             },
-        .give = [](void* memory, size_t bytes, MemoryKind kind,
-                   void* context) { static_cast<HostMemory*>(context)->Give(memory, bytes, kind); },
+        .give =
+            [](void* memory, size_t bytes, size_t alignment, MemoryKind kind, void* context) {
+              static_cast<HostMemory*>(context)->Give(memory, bytes, alignment, kind);
+            },
         .context = this,
     };
   }
@@ -39,6 +43,9 @@ class HostMemory {
     const std::lock_guard<std::mutex> lock(mutex_);
     refused_ = kinds;
   }
+
+  // Runs in each hook, on its thread and with no lock. Null: nothing. While no hook runs.
+  void OnHook(Function<void()> look) { look_ = std::move(look); }
 
   // That are out.
   uint64_t bytes() {
@@ -65,29 +72,34 @@ class HostMemory {
  private:
   struct Block {
     size_t bytes;
+    size_t alignment;
     MemoryKind kind;
   };
 
   void* Take(size_t bytes, size_t alignment, MemoryKind kind) {
     WEFT_CHECK(kind != MemoryKind::kShared);
     WEFT_CHECK(bytes > 0 && (alignment & (alignment - 1)) == 0 && alignment <= (size_t{2} << 20));
+    if (look_) look_();
     const std::lock_guard<std::mutex> lock(mutex_);
     if ((refused_ >> static_cast<unsigned>(kind) & 1) != 0) return nullptr;
     void* memory = nullptr;
     WEFT_CHECK(posix_memalign(&memory, alignment < 8 ? 8 : alignment, bytes) == 0);
     if (kind == MemoryKind::kSlots || kind == MemoryKind::kBuffers) std::memset(memory, 0, bytes);
-    blocks_[static_cast<const std::byte*>(memory)] = {bytes, kind};
+    blocks_[static_cast<const std::byte*>(memory)] = {bytes, alignment, kind};
     return memory;
   }
-  void Give(void* memory, size_t bytes, MemoryKind kind) {
+  void Give(void* memory, size_t bytes, size_t alignment, MemoryKind kind) {
+    if (look_) look_();
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto block = blocks_.find(static_cast<const std::byte*>(memory));
     WEFT_CHECK(block != blocks_.end());
-    WEFT_CHECK(block->second.bytes == bytes && block->second.kind == kind);
+    WEFT_CHECK(block->second.bytes == bytes && block->second.alignment == alignment);
+    WEFT_CHECK(block->second.kind == kind);
     blocks_.erase(block);
     std::free(memory);
   }
 
+  Function<void()> look_;
   std::mutex mutex_;
   unsigned refused_ = 0;                      // guarded by mutex_
   std::map<const std::byte*, Block> blocks_;  // guarded by mutex_

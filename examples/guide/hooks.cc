@@ -39,7 +39,7 @@ class HostMemory {
     if (ok && travels) std::memset(memory, 0, bytes);
     return ok ? memory : nullptr;
   }
-  static void Give(void* memory, size_t bytes, weft::MemoryKind, void* context) {
+  static void Give(void* memory, size_t bytes, size_t, weft::MemoryKind, void* context) {
     std::free(memory);
     static_cast<HostMemory*>(context)->taken_ -= bytes;
   }

@@ -8,6 +8,6 @@ namespace weft {
 
 bool EngineExecutor::Run(Function<void()> task) { return engine_->Post(std::move(task)); }
 
-Executor* EngineExecutor::For(const IncomingCall&) { return engine_->OnEngine() ? nullptr : this; }
+bool EngineExecutor::IsHere() const { return engine_->OnEngine(); }
 
 }  // namespace weft

@@ -42,7 +42,8 @@ class Executor {
 
   // Whose Run() gets the handler of `call`, and what its coroutine goes on with after each await:
   // this, unless overridden. Null: the handler stays on the engine of its connection, and runs at
-  // once. What is returned outlives the server, as this does, and is not asked in turn.
+  // once; its coroutine goes on wherever that which it awaited has ended. What is returned outlives
+  // the server, as this does, and is not asked in turn.
   // Once for each call, stream (of one request: when that is here) and one-way message that is to
   // run, and for each attempt of a call that runs exactly once. Looks at the call, and no more.
   // Threads: Run()'s.
@@ -51,13 +52,18 @@ class Executor {
     return this;
   }
 
+  // What this thread does now is where Run()'s tasks belong: a handler, and what its coroutine goes
+  // on with after an await, runs at once, and not by Run(). Asked of what For() has returned.
+  virtual bool IsHere() const { return false; }
+
  protected:
   ~Executor() = default;
 };
 
 // An engine as an executor: one of a server's (Server::engine(number)), or any that somebody
-// drives, until the servers whose handlers it runs have ended. Nothing of its own: two for one
-// engine are as good as one.
+// drives, until the servers whose handlers it runs have ended. On the engine's own thread handlers
+// run at once, and need no room in its inbox. Nothing of its own: two for one engine are as good as
+// one.
 class EngineExecutor final : public Executor {
  public:
   // The engine outlives this.
@@ -67,8 +73,8 @@ class EngineExecutor final : public Executor {
   // that a server has made). A coroutine that finds no room after an await goes on where what it
   // awaited has ended: one that must not asks Engine::OnEngine().
   bool Run(Function<void()> task) override;
-  // Null on the engine's own thread: the handler need not go through its inbox.
-  Executor* For(const IncomingCall& call) override;
+  // Engine::OnEngine().
+  bool IsHere() const override;
 
  private:
   Engine* engine_;

@@ -64,6 +64,30 @@ TEST(PostSurelyTest, EnginesMakeRoomForEachOther) {
   EXPECT_EQ(posted[0], 16);
 }
 
+// An engine that stood still for long, waiting in a turn for another one, took in whatever other
+// threads posted meanwhile. All that it took runs, and in its order.
+TEST(AwaitRoomTest, WhatAnEngineSetsAsideIsBounded) {
+  constexpr int kSlots = 16;
+  constexpr int kMostSetAside = 16 * kSlots;
+  EngineOptions options;
+  options.drive = EngineOptions::Drive::kCaller;
+  options.inbox_slots = kSlots;
+  const std::unique_ptr<Engine> engine = *OpenNetworkEngine(options);
+  int posted = 0;
+  int next = 0;
+  ASSERT_TRUE(engine->Post([&] {
+    for (int attempt = 0; attempt < 1000; ++attempt) {
+      while (engine->Post([&, number = posted] { EXPECT_EQ(next++, number); })) ++posted;
+      EngineCore::AwaitRoom();
+    }
+  }));
+  EXPECT_GT(engine->Poll(), 0);
+  EXPECT_EQ(posted, kSlots + kMostSetAside);
+  for (int turn = 0; turn < 1000 && next < posted; ++turn) engine->Poll();
+  EXPECT_EQ(next, posted);
+  EXPECT_TRUE(engine->Post([] {})) << "there is room again";
+}
+
 TEST(RunOnEngineTest, RunsAfterWhatWasPostedBefore) {
   auto engine = *OpenLoopbackEngine();
   int order = 0;

@@ -19,6 +19,11 @@ bool HandOver(ServerCall& call, const MethodEntry& entry, bool watch) {
       return false;
     }
   }
+  if (executor != nullptr && executor->IsHere()) {
+    // Its deadline is watched if it asks to hear of it (OnCancel()), as without an executor.
+    HandlerTask(&call, &entry, executor)();
+    return true;
+  }
   if (watch) connection.WatchDeadline(call);
   Executor& runs_it = executor != nullptr ? *executor : core.in_place();
   runs_it.Run(HandlerTask(&call, &entry, executor));

@@ -62,8 +62,9 @@ class HandlerTask {
   Executor* const executor_;
 };
 
-// Starts the handler of `call` by the executor of `entry`, or by the one that this chooses. False:
-// it is to run here and now, as that of an entry without an executor does.
+// Starts the handler of `call` by the executor of `entry`, or by the one that this chooses: at once
+// where this thread is that one's. False: it is to run here and now, as that of an entry without an
+// executor does.
 // `watch`: its deadline is still to be watched, if it does not run here.
 // REQUIRES: `entry` has an executor; on the engine's thread.
 bool HandOver(ServerCall& call, const MethodEntry& entry, bool watch);

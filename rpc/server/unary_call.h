@@ -12,7 +12,10 @@
 // says that the request is done with. An error is counted (ServerStats) and logged.
 //
 // Threads: one at a time, any of them; Finish() hands the reply back to the engine. It never waits
-//   for the network.
+//   for the network. Where the inbox of the connection's engine is full it waits for room, and
+//   where this thread may drive that engine (kCaller, or its own kExternal one, and nobody else
+//   does) it makes the room itself: a turn, with callbacks and handlers, inside Finish(). So no
+//   lock is held there that these take.
 // Lifetime: request, reply and context are valid until Finish(), also when the connection is lost
 //   meanwhile (the reply then goes nowhere).
 // Errors: a call that is dropped without Finish() is finished with INTERNAL, naming the method.

@@ -37,7 +37,11 @@ absl::Status SlotPool::AddChunk() {
   }
   auto chunk = std::make_unique<Chunk>();
   void* const memory = TakePages(chunk_bytes(), MemoryKind::kSlots);
-  if (memory == nullptr) return StatusFromErrno(errno, "mmap of a slot chunk");
+  if (memory == nullptr) {
+    if (!HasMemoryHooks()) return StatusFromErrno(errno, "mmap of a slot chunk");
+    return absl::ResourceExhaustedError(absl::StrCat("MemoryHooks::take has no ", chunk_bytes(),
+                                                     " bytes for ", kSlotsPerChunk, " slots"));
+  }
   chunk->memory = static_cast<std::byte*>(memory);
   chunk->bytes = chunk_bytes();
   WEFT_ASSIGN_OR_RETURN(chunk->registration,
