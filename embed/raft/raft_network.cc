@@ -21,6 +21,9 @@ constexpr size_t kMaxGroupBytes = 64;
 // What libraft has under way to one member: it sends a message a millisecond at most when it is
 // idle, and stops at some ten thousand entries that were not acknowledged.
 constexpr uint32_t kQueuedMessages = 4096;
+// Of a message that says where a record lies, encoded, in bytes. A larger one could be overtaken by
+// those behind it: it would not fit into a batch, which has 8 KiB as a rule. 800 entries and more.
+constexpr size_t kMaxPlacedBytes = 4 << 10;
 
 // raft_io has no member left for its network half: `impl` is the disk half's, `data` libraft's.
 struct Attached {
@@ -450,6 +453,7 @@ int RaftNetwork::Send(raft_io* io, raft_io_send* request, const raft_message* me
     status = absl::ResourceExhaustedError("the engine's inbox is full");
   }
   if (!status.ok()) {
+    if (self.rings_ != nullptr) self.rings_->OnFailed(sending->to, sending->message);
     self.unsent_.erase(sending);
     Explain(io, status);
   }
@@ -468,7 +472,7 @@ absl::Status RaftNetwork::Encode(const raft_message& message, Sending* sending) 
   if (rings_ != nullptr && !is_large) {
     const bool has_entries = message.type == RAFT_IO_APPEND_ENTRIES;
     rings_->Tell(message.server_id, has_entries, &encoded);
-    if (has_entries && sending->bytes > 0 &&
+    if (has_entries && sending->bytes > 0 && encoded.ByteSizeLong() <= kMaxPlacedBytes &&
         rings_->Reserve(message.server_id, message, sending->bytes, &encoded)) {
       return absl::OkStatus();
     }

@@ -95,8 +95,9 @@ struct RaftNetworkOptions {
   // SecurityOptions::require_encryption leaves such paths out.
   RaftReplication replication = RaftReplication::kMessages;
   // kRing: memory for each member that leads or has led, and as much for each that follows: 4 KiB
-  // to 64 MiB, a multiple of 16. An entry may have half of it. Higher: more may be under way to a
-  // slow member before entries go by messages.
+  // to 64 MiB, a multiple of 16; the same in all members: one with more than this one gets messages
+  // from it. An entry may have half of it. Higher: more may be under way to a slow member before
+  // entries go by messages.
   uint64_t ring_bytes = uint64_t{4} << 20;
 };
 

@@ -32,6 +32,9 @@ uint64_t RecordBytes(uint64_t payload) {
   return kStampBytes + (payload + kRingAlignment - 1) / kRingAlignment * kRingAlignment;
 }
 
+// Of a record's payload: it fits into an empty ring, wherever that stands.
+uint64_t MostPayload(uint64_t ring_bytes) { return ring_bytes / 2 - kStampBytes; }
+
 }  // namespace
 
 // --- the reader ----------------------------------------------------------------------------------
@@ -58,10 +61,15 @@ absl::StatusOr<char*> RaftRingReader::Take(const wire::Ring::Place& place, uint6
   const MutableByteSpan ring = memory_->bytes();
   const uint64_t position = place.position();
   // The first keeps the sums below from overflowing.
-  if (bytes > ring.size() || position % kRingAlignment != 0 || position < taken_) {
+  if (bytes > MostPayload(ring.size()) || position % kRingAlignment != 0) {
     return absl::InvalidArgumentError(StrCat("a record of ", bytes, " bytes at ", position,
                                              " in a ring of ", ring.size(), ", of which ", taken_,
                                              " were taken"));
+  }
+  if (position < taken_) {
+    return absl::FailedPreconditionError(StrCat("a record of ", bytes, " bytes at ", position,
+                                                " of a ring, after all up to ", taken_,
+                                                " was taken: its message was overtaken"));
   }
   const uint64_t ahead = position - taken_;
   const uint64_t offset = position % ring.size();
@@ -92,16 +100,21 @@ void RaftRingReader::GiveUp() {
 
 absl::StatusOr<std::unique_ptr<RaftRingWriter>> RaftRingWriter::Make(Channel& channel,
                                                                      const wire::Ring::Offer& offer,
-                                                                     uint64_t incarnation) {
+                                                                     uint64_t incarnation,
+                                                                     uint64_t most_bytes) {
   RemoteMemoryOptions options;
   options.resolve_at_once = false;  // this is a callback
-  // Its end is the connection's at the latest: so no write is under way that idle() does not know.
-  options.timeout_us = 0;
+  options.timeout_us = kTimeoutUs;
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<RemoteMemory> memory,
                         RemoteMemory::Open(channel, offer.memory(), options));
   if (offer.number() == 0 || !IsRingSize(memory->size()) || (memory->rights() & kMayWrite) == 0) {
     return absl::InvalidArgumentError(
         StrCat("a ring of ", memory->size(), " bytes, number ", offer.number(), ", is none"));
+  }
+  if (memory->size() > most_bytes) {
+    return absl::InvalidArgumentError(
+        StrCat("its ring has ", memory->size(), " bytes, and RaftNetworkOptions::ring_bytes is ",
+               most_bytes, " here: say the same in all members"));
   }
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> local, channel.AllocateBuffer(memory->size()));
   std::unique_ptr<RaftRingWriter> writer(
@@ -113,8 +126,7 @@ absl::StatusOr<std::unique_ptr<RaftRingWriter>> RaftRingWriter::Make(Channel& ch
 
 bool RaftRingWriter::Reserve(const raft_message& message, uint64_t bytes,
                              wire::Ring::Place* place) {
-  // Then it fits into an empty ring, wherever that stands.
-  if (bytes > bytes_ / 2 - kStampBytes) return false;
+  if (bytes > MostPayload(bytes_)) return false;
   const uint64_t record = RecordBytes(bytes);
   uint64_t position = head_;
   if (const uint64_t offset = head_ % bytes_; record > bytes_ - offset) position += bytes_ - offset;
@@ -129,36 +141,45 @@ bool RaftRingWriter::Reserve(const raft_message& message, uint64_t bytes,
   place->set_number(number_);
   place->set_position(position);
   place->set_crc32c(Crc32c(local));
-  records_.push_back({position, kStampBytes + bytes, false});
+  records_.push_back({position, kStampBytes + bytes});
   head_ = position + record;
   return true;
 }
 
-RaftRingWriter::Record& RaftRingWriter::RecordAt(uint64_t position) {
+RaftRingWriter::Record* RaftRingWriter::RecordAt(uint64_t position) {
   const auto at = std::lower_bound(
       records_.begin(), records_.end(), position,
       [](const Record& record, uint64_t wanted) { return record.position < wanted; });
-  WEFT_CHECK(at != records_.end() && at->position == position);  // Ours: it was reserved
-  return *at;
+  return at != records_.end() && at->position == position ? &*at : nullptr;
 }
 
-void RaftRingWriter::Write(const wire::Ring::Place& place,
+bool RaftRingWriter::Write(const wire::Ring::Place& place,
                            Function<void(const absl::Status&)> failed) {
   const uint64_t position = place.position();
+  Record* const record = RecordAt(position);
+  if (record == nullptr || record->begun) return false;
+  record->begun = true;
   const uint64_t offset = position % bytes_;
-  const Slice from = local_->slice(offset, RecordAt(position).bytes);
   ++writing_;
   const bool done = memory_->WriteNow(
-      offset, from,
-      [this, position, failed = std::move(failed)](const absl::Status& status) mutable {
-        --writing_;
-        RecordAt(position).written = true;
-        Free();
-        if (!status.ok()) failed(status);
+      offset, local_->slice(offset, record->bytes),
+      [this, &memory = *memory_, position,
+       failed = std::move(failed)](const absl::Status& status) mutable {
+        if (status.ok()) return EndWrite(position);
+        // After its deadline the transport may still have the local memory.
+        memory.WhenReclaimed([this, position] { EndWrite(position); });
+        failed(status);
       });
-  if (!done) return;
+  if (done) EndWrite(position);
+  return true;
+}
+
+void RaftRingWriter::EndWrite(uint64_t position) {
   --writing_;
-  RecordAt(position).written = true;
+  Record* const record = RecordAt(position);
+  WEFT_CHECK(record != nullptr);  // Ours: it stays until it is written
+  record->written = true;
+  Free();
 }
 
 absl::Status RaftRingWriter::Acknowledge(uint64_t taken) {
@@ -184,23 +205,23 @@ void RaftRingWriter::Free() {
 RaftRings::~RaftRings() {
   // Writes that end meanwhile look for their peer.
   for (auto& [id, peer] : peers_) {
-    if (peer.writer != nullptr) given_up_writers_.push_back(std::move(peer.writer));
+    if (peer.writer != nullptr) given_up_writers_.emplace(id, std::move(peer.writer));
   }
   given_up_writers_.clear();
 }
 
-void RaftRings::GiveUpWriter(Peer& peer, std::string_view why) {
+void RaftRings::GiveUpWriter(raft_id id, Peer& peer, std::string_view why) {
   if (peer.writer == nullptr) return;
   ++stats_.given_up;
-  WEFT_LOG_EVERY_N_SEC(kInfo, 1, "gave up a ring of a member of a Raft group: ", why);
-  given_up_writers_.push_back(std::move(peer.writer));
+  WEFT_LOG_EVERY_N_SEC(kInfo, 1, "gave up a ring of member ", id, " of a Raft group: ", why);
+  given_up_writers_.emplace(id, std::move(peer.writer));
 }
 
-void RaftRings::GiveUpReader(Peer& peer) {
+void RaftRings::GiveUpReader(raft_id id, Peer& peer) {
   if (peer.reader == nullptr) return;
   if (!peer.reader->given_up()) ++stats_.given_up;
   peer.reader->GiveUp();
-  given_up_readers_.push_back(std::move(peer.reader));
+  given_up_readers_.emplace(id, std::move(peer.reader));
 }
 
 void RaftRings::Tell(raft_id to, bool wants, wire::Message* message) {
@@ -233,7 +254,7 @@ bool RaftRings::Reserve(raft_id to, const raft_message& message, uint64_t bytes,
   encoded->mutable_ring()->clear_place();
   ++stats_.no_room;
   if (!peer.writer->is_empty() && now_ns - peer.progress_ns > kPauseNs) {
-    GiveUpWriter(peer, "it is full, and nothing was taken out of it for too long");
+    GiveUpWriter(to, peer, "it is full, and nothing was taken out of it for too long");
   }
   return false;
 }
@@ -242,21 +263,22 @@ absl::Status RaftRings::Write(raft_id to, Channel& channel, const wire::Message&
   const wire::Ring::Place& place = encoded.ring().place();
   Peer& peer = peers_[to];
   if (peer.writer != nullptr && peer.writer->incarnation() != channel.peer_incarnation()) {
-    GiveUpWriter(peer, "the member was started again");
+    GiveUpWriter(to, peer, "the member was started again");
   }
-  if (peer.writer == nullptr || peer.writer->number() != place.number()) {
-    return absl::UnavailableError(
-        StrCat("the ring of member ", to, " was given up; libraft sends it again"));
-  }
-  ++stats_.written;
-  peer.writer->Write(place, [this, to, number = place.number()](const absl::Status& status) {
+  auto failed = [this, to, number = place.number()](const absl::Status& status) {
     const auto found = peers_.find(to);
     if (found == peers_.end() || found->second.writer == nullptr ||
         found->second.writer->number() != number) {
       return;
     }
-    GiveUpWriter(found->second, ToStd(status.message()));
-  });
+    GiveUpWriter(to, found->second, ToStd(status.message()));
+  };
+  if (peer.writer == nullptr || peer.writer->number() != place.number() ||
+      !peer.writer->Write(place, std::move(failed))) {
+    return absl::UnavailableError(
+        StrCat("the ring of member ", to, " was given up; libraft sends it again"));
+  }
+  ++stats_.written;
   return absl::OkStatus();
 }
 
@@ -267,7 +289,7 @@ void RaftRings::OnFailed(raft_id to, const wire::Message& encoded) {
       found->second.writer->number() != encoded.ring().place().number()) {
     return;
   }
-  GiveUpWriter(found->second, "a message that says where a record lies was not sent");
+  GiveUpWriter(to, found->second, "a message that says where a record lies was not sent");
 }
 
 absl::Status RaftRings::Hear(const wire::Message& message, uint64_t incarnation, Channel* channel,
@@ -276,27 +298,27 @@ absl::Status RaftRings::Hear(const wire::Message& message, uint64_t incarnation,
   const wire::Ring& ring = message.ring();
   Peer& peer = peers_[message.from()];
   if (ring.has_offer() && channel != nullptr) {
-    HearOffer(peer, ring.offer(), incarnation, *channel);
+    HearOffer(message.from(), peer, ring.offer(), incarnation, *channel);
   }
-  if (ring.wanted()) HearWanted(peer, ring.last());
+  if (ring.wanted()) HearWanted(message.from(), peer, ring.last(), incarnation);
   if (peer.writer == nullptr || ring.number() != peer.writer->number()) return absl::OkStatus();
   if (ring.taken() > peer.writer->taken()) peer.progress_ns = engine_.clock().NowNs();
   absl::Status acknowledged = peer.writer->Acknowledge(ring.taken());
-  if (!acknowledged.ok()) GiveUpWriter(peer, ToStd(acknowledged.message()));
+  if (!acknowledged.ok()) GiveUpWriter(message.from(), peer, ToStd(acknowledged.message()));
   return acknowledged;
 }
 
-void RaftRings::HearOffer(Peer& peer, const wire::Ring::Offer& offer, uint64_t incarnation,
-                          Channel& channel) {
+void RaftRings::HearOffer(raft_id id, Peer& peer, const wire::Ring::Offer& offer,
+                          uint64_t incarnation, Channel& channel) {
   if (offer.number() == peer.last_writer) return;
-  GiveUpWriter(peer, "the member has another one");
+  GiveUpWriter(id, peer, "the member has another one");
   const uint64_t now_ns = engine_.clock().NowNs();
   const bool is_early = peer.writer_since_ns != 0 && now_ns - peer.writer_since_ns < kPauseNs;
-  if (!peer.has_asked || is_early || !has_room_for_another()) return;
+  if (!peer.has_asked || is_early || given_up_writers_.count(id) >= kMaxGivenUp) return;
   peer.writer_since_ns = now_ns;
-  auto writer = RaftRingWriter::Make(channel, offer, incarnation);
+  auto writer = RaftRingWriter::Make(channel, offer, incarnation, bytes_);
   if (!writer.ok()) {
-    WEFT_LOG_EVERY_N_SEC(kWarning, 1, "a ring of a member of a Raft group at ", channel.address(),
+    WEFT_LOG_EVERY_N_SEC(kWarning, 30, "a ring of a member of a Raft group at ", channel.address(),
                          " cannot be used: ", writer.status().message());
     return;
   }
@@ -306,7 +328,9 @@ void RaftRings::HearOffer(Peer& peer, const wire::Ring::Offer& offer, uint64_t i
   peer.progress_ns = now_ns;
 }
 
-void RaftRings::HearWanted(Peer& peer, uint64_t last) {
+void RaftRings::HearWanted(raft_id id, Peer& peer, uint64_t last, uint64_t incarnation) {
+  // What was started again knows nothing of the positions that have come in it, taken or not.
+  if (peer.reader != nullptr && peer.reader_for != incarnation) GiveUpReader(id, peer);
   const bool is_fresh = peer.reader != nullptr && !peer.reader->given_up() &&
                         peer.reader->taken() == 0 && peer.reader->number() != last;
   const uint64_t now_ns = engine_.clock().NowNs();
@@ -315,9 +339,10 @@ void RaftRings::HearWanted(Peer& peer, uint64_t last) {
     peer.owes_offer = true;  // the last one was lost
     return;
   }
-  if (is_early || !has_room_for_another()) return;
-  GiveUpReader(peer);
+  if (is_early || given_up_readers_.count(id) >= kMaxGivenUp) return;
+  GiveUpReader(id, peer);
   peer.reader_since_ns = now_ns;
+  peer.reader_for = incarnation;
   auto reader = RaftRingReader::Make(engine_, bytes_);
   if (!reader.ok()) {
     WEFT_LOG_EVERY_N_SEC(kWarning, 1,
@@ -346,25 +371,25 @@ absl::StatusOr<char*> RaftRings::Take(const wire::Message& message, uint64_t byt
 }
 
 void RaftRings::Tidy() {
-  given_up_writers_.remove_if([](const auto& writer) { return writer->idle(); });
-  given_up_readers_.remove_if([](const auto& reader) { return reader->reclaimed(); });
+  std::erase_if(given_up_writers_, [](const auto& each) { return each.second->idle(); });
+  std::erase_if(given_up_readers_, [](const auto& each) { return each.second->reclaimed(); });
 }
 
 bool RaftRings::Forget(raft_id id, const Channel& channel) {
   if (const auto found = peers_.find(id); found != peers_.end()) {
     Peer& peer = found->second;
-    GiveUpWriter(peer, "the member is gone, or has moved");
-    GiveUpReader(peer);
+    GiveUpWriter(id, peer, "the member is gone, or has moved");
+    GiveUpReader(id, peer);
     peers_.erase(found);
   }
   Tidy();
   return std::none_of(given_up_writers_.begin(), given_up_writers_.end(),
-                      [&channel](const auto& writer) { return &writer->channel() == &channel; });
+                      [&channel](const auto& each) { return &each.second->channel() == &channel; });
 }
 
 RaftRings::Stats RaftRings::stats() const {
   Stats stats = stats_;
-  for (const auto& writer : given_up_writers_) stats.writing += writer->writing();
+  for (const auto& [id, writer] : given_up_writers_) stats.writing += writer->writing();
   for (const auto& [id, peer] : peers_) {
     if (peer.writer != nullptr) stats.writing += peer.writer->writing();
   }

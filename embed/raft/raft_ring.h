@@ -14,11 +14,18 @@
 // the ring was made; a record lies at its position modulo the ring's size, in one piece: what would
 // cross the end begins at the next round. Numbers are random, and positions never come again.
 //
-// What a place says is checked before a byte is looked at: number, alignment, not before what was
-// taken, at most one ring ahead of that, within the ring. Then the stamp and the CRC32C over stamp
-// and payload: a message that outlives its connection may come without the write that went before
-// it, and then finds another record's bytes, or some of its own. A peer that lies in any of this
-// ends the ring, not more: its messages are as good as before.
+// What a place says is checked before a byte is looked at: number, length, alignment, at most one
+// ring ahead of what was taken, within the ring. Then the stamp and the CRC32C over stamp and
+// payload: a message that outlives its connection may come without the write that went before it,
+// and then finds another record's bytes, or some of its own. A peer that lies in any of this ends
+// the ring, not more: its messages are as good as before. A place before what was taken is of a
+// message that others have overtaken: it is dropped, and the ring goes on.
+//
+// What a peer can cost: the CRC of half a ring, and libraft's copy of it, for a message of some
+// hundred bytes, as often as it writes another stamp there; a wrong one ends the ring, and there is
+// one a second. Of rings that are given up each peer has kMaxGivenUp of either kind, and those that
+// it offers are no larger than this member's own. A write that it does not answer ends by its
+// deadline, at the latest with its connection.
 //
 // In place: libraft 0.15 copies each entry of a message into memory of its own, inside the callback
 // that hands it over (replicationAppend(), entryCopy()), and frees the batch there. So entries may
@@ -31,18 +38,19 @@
 //   given up          the writer: a write or a message failed,       a new one, kPauseNs after
 //                     nothing was taken for kPauseNs while it was    this one at the earliest
 //                     full, the peer was started again; the reader:
-//                     a place was wrong, or the writer wants another
+//                     a place was wrong, the writer wants another,
+//                     or was started again
 //
 // Threads: the engine's. Lifetime: reader and writer are destroyed outside of callbacks of the
-//   engine, a writer before its channel, and idle(), or else its destructor waits for writes.
-// Errors: as marked. Invariants: a record is written over when the reader has taken it and its
-//   write has ended.
+//   engine, a writer before its channel, and idle(), or else its destructor waits for writes:
+//   kTimeoutUs and 3 s more at the longest (rpc/memory/remote_memory.h, Deadlines).
+// Errors: as marked. Invariants: a record is written over when the reader has taken it and nothing
+//   reads its local copy any more.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <list>
 #include <map>
 #include <memory>
 #include <string_view>
@@ -78,8 +86,9 @@ class RaftRingReader {
   void Offer(wire::Ring::Offer* offer) const;
 
   // Where the record's payload lies; it may be written over when taken() has been told.
-  // FAILED_PRECONDITION: of a ring that was given up; nothing has changed. INVALID_ARGUMENT,
-  // DATA_LOSS: a place that no writer sends, or bytes that are not the record's: give the ring up.
+  // FAILED_PRECONDITION: of a ring that was given up, or before what was taken; nothing has changed.
+  // INVALID_ARGUMENT, DATA_LOSS: a place that no writer sends, or bytes that are not the record's:
+  // give the ring up.
   absl::StatusOr<char*> Take(const wire::Ring::Place& place, uint64_t bytes);
   // Position behind the last record.
   uint64_t taken() const { return taken_; }
@@ -102,11 +111,15 @@ class RaftRingReader {
 
 class RaftRingWriter {
  public:
-  // `incarnation`: of the server that has offered it. INVALID_ARGUMENT: no ring;
-  // RESOURCE_EXHAUSTED: the channel's pool has no memory for a copy of it.
+  // Of each write, in microseconds: a ring of 64 MiB takes 4 s over a slow network, 16 MB/s.
+  static constexpr uint64_t kTimeoutUs = 5'000'000;
+
+  // `incarnation`: of the server that has offered it. INVALID_ARGUMENT: no ring, or one of more
+  // than `most_bytes`; RESOURCE_EXHAUSTED: the channel's pool has no memory for a copy of it.
   static absl::StatusOr<std::unique_ptr<RaftRingWriter>> Make(Channel& channel,
                                                               const wire::Ring::Offer& offer,
-                                                              uint64_t incarnation);
+                                                              uint64_t incarnation,
+                                                              uint64_t most_bytes);
 
   uint64_t number() const { return number_; }
   uint64_t incarnation() const { return incarnation_; }
@@ -117,15 +130,17 @@ class RaftRingWriter {
   bool Reserve(const raft_message& message, uint64_t bytes, wire::Ring::Place* place);
   // Once for each Reserve(), in a turn of the engine: what is sent on the channel behind this finds
   // the bytes. `failed` runs if they may not have been written. If the message is not sent, the
-  // ring is given up.
-  void Write(const wire::Ring::Place& place, Function<void(const absl::Status&)> failed);
+  // ring is given up. False: nothing was reserved there. It was in another ring, whose number the
+  // peer has given to this one as well.
+  [[nodiscard]] bool Write(const wire::Ring::Place& place,
+                           Function<void(const absl::Status&)> failed);
 
   // The reader has taken all up to there. INVALID_ARGUMENT: it has not been sent so much.
   absl::Status Acknowledge(uint64_t taken);
   uint64_t taken() const { return taken_; }
   // All that was reserved was taken.
   bool is_empty() const { return records_.empty(); }
-  // No write is under way.
+  // No write is under way: the transport has no local memory of this.
   bool idle() const { return writing_ == 0; }
   size_t writing() const { return writing_; }
 
@@ -133,13 +148,15 @@ class RaftRingWriter {
   struct Record {
     uint64_t position = 0;
     uint64_t bytes = 0;    // with its stamp
+    bool begun = false;    // Write() was called
     bool written = false;  // its local copy is not needed any more
   };
 
   RaftRingWriter(uint64_t number, uint64_t incarnation, uint64_t bytes)
       : number_(number), incarnation_(incarnation), bytes_(bytes) {}
 
-  Record& RecordAt(uint64_t position);
+  Record* RecordAt(uint64_t position);  // null: there is none
+  void EndWrite(uint64_t position);
   void Free();
 
   const uint64_t number_;
@@ -159,8 +176,9 @@ class RaftRings {
   // Between two rings of one peer: who asks for one after the other costs that much and no more.
   // Also how long a full ring may stand still; libraft has elected another leader by then.
   static constexpr uint64_t kPauseNs = 1'000'000'000;
-  // Rings that were given up and have not gone yet. Beyond that there are no new ones.
-  static constexpr size_t kMaxGivenUp = 16;
+  // Of one peer, and of either kind: rings that were given up and have not gone yet. Beyond that it
+  // has no new ones.
+  static constexpr size_t kMaxGivenUp = 2;
 
   struct Stats {            // since construction
     uint64_t written = 0;   // messages whose payload was written into a ring
@@ -214,25 +232,23 @@ class RaftRings {
     uint64_t progress_ns = 0;      // when it had room, or got some
     bool has_asked = false;
     std::unique_ptr<RaftRingReader> reader;
+    uint64_t reader_for = 0;  // incarnation of the peer that has asked for it
     uint64_t reader_since_ns = 0;
     bool owes_offer = false;
   };
 
-  void GiveUpWriter(Peer& peer, std::string_view why);
-  void GiveUpReader(Peer& peer);
-  void HearOffer(Peer& peer, const wire::Ring::Offer& offer, uint64_t incarnation,
+  void GiveUpWriter(raft_id id, Peer& peer, std::string_view why);
+  void GiveUpReader(raft_id id, Peer& peer);
+  void HearOffer(raft_id id, Peer& peer, const wire::Ring::Offer& offer, uint64_t incarnation,
                  Channel& channel);
-  void HearWanted(Peer& peer, uint64_t last);
-  bool has_room_for_another() const {
-    return given_up_writers_.size() + given_up_readers_.size() < kMaxGivenUp;
-  }
+  void HearWanted(raft_id id, Peer& peer, uint64_t last, uint64_t incarnation);
 
   Engine& engine_;
   const uint64_t bytes_;
   Stats stats_;
   std::map<raft_id, Peer> peers_;
-  std::list<std::unique_ptr<RaftRingWriter>> given_up_writers_;
-  std::list<std::unique_ptr<RaftRingReader>> given_up_readers_;
+  std::multimap<raft_id, std::unique_ptr<RaftRingWriter>> given_up_writers_;
+  std::multimap<raft_id, std::unique_ptr<RaftRingReader>> given_up_readers_;
 };
 
 }  // namespace weft::embed
