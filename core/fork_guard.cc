@@ -66,16 +66,21 @@ void Replace(int descriptor, int nothing) {
 }
 
 void GiveUpDescriptors() {
-  // Never readable, as nobody else has it, and no socket.
-  const int nothing = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  // Never readable, as nobody else has it, and no socket. Where the process has all descriptors
+  // that it may have, the first of these makes room for it.
+  int nothing = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  bool in_place = false;  // it has the number of the one that made room
   const auto words = static_cast<size_t>(words_used.load(std::memory_order_relaxed));
   for (size_t word = 0; word < words; ++word) {
     uint64_t bits = owned[word].exchange(0, std::memory_order_relaxed);
     for (; bits != 0; bits &= bits - 1) {
       Replace(static_cast<int>(word) * kWordBits + std::countr_zero(bits), nothing);
+      if (nothing >= 0) continue;
+      nothing = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+      in_place = true;
     }
   }
-  if (nothing >= 0) close(nothing);
+  if (nothing >= 0 && !in_place) close(nothing);
 }
 
 void InChild() {

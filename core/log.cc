@@ -16,11 +16,13 @@ namespace {
 
 struct SinkState {
   std::mutex mutex;
-  LogSink sink;  // guarded by mutex
-  // A sink may take long, so no fork waits for it. Whoever is inside has it still, and there is
-  // nobody in the child: the mutex is as new there.
-  ForkWatch fork_watch{[](void* state) { new (&static_cast<SinkState*>(state)->mutex) std::mutex; },
-                       this};
+  LogSink sink;           // guarded by mutex
+  bool changing = false;  // guarded by mutex: the sink may be half of one
+  // A sink may take long, so no fork waits for it. Another thread that is inside has it still, and
+  // is not in the child: the mutex is as new there.
+  ForkWatch fork_watch{&InChild, this};
+
+  static void InChild(void* state);
 };
 
 // Never destroyed: threads may still log while the process exits.
@@ -30,6 +32,16 @@ SinkState& State() {
 }
 
 thread_local bool inside_sink = false;
+
+void SinkState::InChild(void* state) {
+  if (inside_sink) return;  // a sink has forked: it has the mutex, in the child as well
+  auto& self = *static_cast<SinkState*>(state);
+  new (&self.mutex) std::mutex;
+  if (!self.changing) return;
+  new (&self.sink) LogSink;
+  self.changing = false;
+  internal::log_threshold.store(internal::kLogOff, std::memory_order_relaxed);
+}
 
 // REQUIRES: the mutex is held.
 void Install(SinkState& state, LogSink sink, int threshold) {
@@ -98,8 +110,10 @@ void SetLogSink(LogSink sink, LogLevel min_level) {
   SinkState& state = State();
   LogSink previous;  // Destroyed after the lock is released: its destructor is foreign code.
   std::lock_guard<std::mutex> lock(state.mutex);
+  state.changing = true;
   previous = std::exchange(state.sink, nullptr);
   Install(state, std::move(sink), static_cast<int>(min_level));
+  state.changing = false;
 }
 
 LogSink StderrLogSink() {

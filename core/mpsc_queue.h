@@ -98,6 +98,12 @@ class MpscQueue {
     return cells_[last & mask_].turn.load(std::memory_order_acquire) == last + 1;
   }
 
+  // Any thread: whether half of the cells are filled, or more, as of a moment ago.
+  bool half_full() const {
+    const uint64_t ahead = tail_.load(std::memory_order_relaxed) + capacity() / 2;
+    return cells_[ahead & mask_].turn.load(std::memory_order_acquire) < ahead;
+  }
+
   std::size_t capacity() const { return static_cast<std::size_t>(mask_) + 1; }
 
  private:

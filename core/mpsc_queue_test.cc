@@ -80,6 +80,7 @@ TEST(MpscQueue, AgreesWithItsModel) {
     }
     ASSERT_EQ(queue.empty(), model.empty());
     ASSERT_EQ(queue.full(), model.size() == 16);
+    ASSERT_EQ(queue.half_full(), model.size() >= 8);
   }
 }
 

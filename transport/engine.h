@@ -145,6 +145,9 @@ class EngineCore final : public Engine {
   // and the kernel is only told its address (FutexWakeAll() says why that is safe).
   void Finish(Waiter& waiter);
 
+  // As of a moment ago.
+  bool inbox_is_half_full() const { return inbox_.half_full(); }
+
   // For a thread that waits for room in an engine's inbox, between two attempts: lets others run.
   // Where it does so in turns of other engines, whose own inboxes are full, it makes room there:
   // two engines that waited for each other would wait for ever. What it sets aside for that is

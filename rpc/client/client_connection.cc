@@ -256,6 +256,7 @@ void ClientConnection::OnTimer() {
     // Once this side has closed, the next connection is near: what waits now is for that.
     if (close_reason_.ok() && !moved_)
       calls_.EndWaiting(LeavingError(address_), /*also_patient=*/false);
+    if (moved_) EndIfLeft();
     return;
   }
   if (state_ == State::kConnecting) return BeginAttempt();  // it has given way
@@ -343,6 +344,11 @@ bool ClientConnection::SomeWatcherIsBusy() {
 
 void ClientConnection::EndIfLeft() {
   if (state_ != State::kLeaving || !calls_.none_under_way() || SomeWatcherIsBusy()) return;
+  // A large one-way message is not the server's before it has fetched it.
+  if (moved_ && connection_ != nullptr && connection_->stats().large_under_way > 0) {
+    engine_.timers().Schedule(this, engine_.clock().NowNs() + kNsPerMs);
+    return;
+  }
   // Behind an end no release of the memory of cancelled calls would come.
   if (session_ != nullptr && calls_.has_lent()) return;
   if (session_ != nullptr) return session_->EndCalls();

@@ -2,11 +2,14 @@
 
 #include <utility>
 
-#include "weft/engine.h"
+#include "transport/engine.h"
 
 namespace weft {
 
-bool EngineExecutor::Run(Function<void()> task) { return engine_->Post(std::move(task)); }
+// Half of the inbox is for replies to calls that have run elsewhere, which wait for room there.
+bool EngineExecutor::Run(Function<void()> task) {
+  return !CoreOf(*engine_).inbox_is_half_full() && engine_->Post(std::move(task));
+}
 
 bool EngineExecutor::IsHere() const { return engine_->OnEngine(); }
 

@@ -69,9 +69,10 @@ class EngineExecutor final : public Executor {
   // The engine outlives this.
   explicit EngineExecutor(Engine& engine) : engine_(&engine) {}
 
-  // False: as many tasks wait for the engine as EngineOptions::inbox_slots lets (4,096 for engines
-  // that a server has made). A coroutine that finds no room after an await goes on where what it
-  // awaited has ended: one that must not asks Engine::OnEngine().
+  // False: half of EngineOptions::inbox_slots (4,096 for engines that a server has made) wait for
+  // the engine; the other half is for replies, which have to get through. A coroutine that finds no
+  // room after an await goes on where what it awaited has ended: one that must not asks
+  // Engine::OnEngine().
   bool Run(Function<void()> task) override;
   // Engine::OnEngine().
   bool IsHere() const override;

@@ -35,7 +35,7 @@ class IncomingCall {
   // In ServerInterceptor::OnEnd(): since its OnStart().
   uint64_t elapsed_ns() const { return elapsed_ns_; }
 
-  // An interceptor's own, from OnStart() to OnEnd(); null at first.
+  // An interceptor's own, from OnStart() to OnEnd(); null at first. In Executor::For(): nobody's.
   void*& data() { return *data_; }
 
  private:
@@ -45,7 +45,8 @@ class IncomingCall {
   ServerContext& context_;
   const bool is_repeated_;
   uint64_t elapsed_ns_ = 0;
-  void** data_ = nullptr;
+  void* unused_ = nullptr;
+  void** data_ = &unused_;
 };
 
 }  // namespace weft

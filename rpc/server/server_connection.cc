@@ -122,7 +122,7 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
     call.SetCancelled();
   });
   if (streams_ != nullptr) streams_->Close();
-  one_way_.CancelAll();
+  if (!told_moved_) one_way_.CancelAll();  // else its client has only gone on elsewhere
   if (peer_ != nullptr && transfers_.none_posted()) peer_->OnHalfQuiet();
   if (--running_ == 0) core_.Retire(this);
 }

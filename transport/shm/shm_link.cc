@@ -11,6 +11,7 @@
 #include "core/inline.h"
 #include "core/prefetch.h"
 #include "core/status.h"
+#include "core/strings.h"
 #include "transport/doorbell.h"
 #include "transport/shm/shm_domain.h"
 #include "transport/shm/shm_region.h"
@@ -201,8 +202,7 @@ absl::Status ShmLink::Send(const SendSlot& slot, uint32_t bytes) {
     return life_.CheckUp();
   }
   if (!waiting_.empty() || !Publish(slot.data, bytes)) [[unlikely]] {
-    KeepBatch(bytes, slot.data);
-    return absl::OkStatus();
+    return KeepBatch(bytes, slot.data);
   }
   --domain_->stats_.send_slots_in_use;
   TellPeer();
@@ -218,15 +218,23 @@ WEFT_COLD void ShmLink::ReleaseSlot() {
 }
 
 // Behind the operations that wait; it counts as a slot that is out until it is in the ring again.
-WEFT_COLD void ShmLink::KeepBatch(uint32_t bytes, const std::byte* data) {
+WEFT_COLD absl::Status ShmLink::KeepBatch(uint32_t bytes, const std::byte* data) {
   ShmWaitingBatch& batch = waiting_batch_;
   if (batch.data.empty()) {
-    batch.data = Block::MustTake(domain_->slot_bytes(), kCacheLineBytes, MemoryKind::kSlots);
+    // For as many peers as read nothing: where memory is bounded they end their own connections.
+    batch.data = Block::Take(domain_->slot_bytes(), kCacheLineBytes, MemoryKind::kSlots);
+    if (batch.data.empty()) {
+      ReleaseSlot();
+      return absl::ResourceExhaustedError(
+          StrCat("no memory (", domain_->slot_bytes(),
+                 " bytes) for a message to a peer that reads nothing; the host's hook has none"));
+    }
   }
   std::memcpy(batch.data.data(), data, bytes);
   batch.bytes = bytes;
   GiveUpSlot();
   WaitInLine(&batch);
+  return absl::OkStatus();
 }
 
 bool ShmLink::IsStaging() const { return domain_->staging_ == this; }

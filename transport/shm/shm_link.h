@@ -119,7 +119,7 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   void GiveUpSlot();
   bool Publish(const std::byte* data, uint32_t bytes);
   void AwaitRoom();
-  void KeepBatch(uint32_t bytes, const std::byte* data);
+  absl::Status KeepBatch(uint32_t bytes, const std::byte* data);
   void OnRecord(const RingReader::Record& record);
   void OnOtherRecord(RecordKind kind, ByteSpan payload);
 
