@@ -182,7 +182,7 @@ class World {
   void Send(const Bytes& frame) {
     if (peer().connection == nullptr) return;
     const MessageSpace space = peer().connection->Append(frame.size());
-    if (space.data == nullptr) return network_.Settle();  // no room
+    if (space.data == nullptr) return Settle();  // no room
     if (!frame.empty()) std::memcpy(space.data, frame.data(), frame.size());
   }
 
@@ -363,9 +363,14 @@ class World {
           processes_.current = input_.U8() % processes_.all.size();
         return;
       default:
-        network_.Settle();
+        Settle();
         network_.CheckInvariants();
     }
+  }
+  // A channel that is refused comes again and again: that never settles.
+  void Settle() {
+    if (processes_.is_one) return network_.Settle();
+    network_.RunFor(20 * kNsPerMs);
   }
   void StartCall() {
     if (calls_.size() == kMostCalls) return;

@@ -71,6 +71,12 @@ class ExecutorByKeyTest : public RpcTest {
     ASSERT_TRUE(server_->Listen("sim:server").ok());
     OpenChannel();
   }
+  // Before what the test itself has, which the server uses.
+  void EndServer() {
+    stub_.reset();
+    channel_.reset();
+    server_.reset();
+  }
   // Tasks that do nothing, as many as there is room for.
   static void Fill(EngineCore& engine) {
     while (engine.Post([] {})) {
@@ -119,6 +125,7 @@ TEST_F(ExecutorByKeyTest, TheEngineOfTheConnectionRunsItsOwnKeysAtOnce) {
   Serve(&service_);
   Data reply;
   EXPECT_TRUE(stub_->Echo(MakeData(1, 100), &reply).ok());
+  EndServer();
 }
 
 TEST_F(ExecutorByKeyTest, TheChoiceSeesTheCallAndItsRequest) {
@@ -163,6 +170,7 @@ TEST_F(ExecutorByKeyTest, InterceptorsRunWhereTheHandlerDoes) {
   ASSERT_TRUE(stub_->Echo(MakeData(2, 10), &reply).ok());
   EXPECT_EQ(looks.numbers, (std::vector<uint64_t>{1, 2}));
   EXPECT_EQ(looks.on_shard, (std::vector<bool>{true, false}));
+  EndServer();
 }
 
 TEST_F(ExecutorByKeyTest, StreamsAreChosenByTheirRequestAndThoseOfRequestsWithoutOne) {
@@ -192,6 +200,7 @@ TEST_F(ExecutorByKeyTest, StreamsAreChosenByTheirRequestAndThoseOfRequestsWithou
   streams.talks.clear();
   EXPECT_TRUE(talk.Finish().ok());
   EXPECT_EQ(chosen, (std::vector<std::string>{"Count by its request", "Talk"}));
+  EndServer();
 }
 
 TEST_F(ExecutorByKeyTest, ACoroutineGoesOnAtItsKeysEngineAfterEachAwait) {
@@ -216,6 +225,7 @@ TEST_F(ExecutorByKeyTest, ACoroutineGoesOnAtItsKeysEngineAfterEachAwait) {
   ASSERT_TRUE(stub_->Echo(MakeData(1, 100), &reply).ok());
   EXPECT_EQ(service.on_shard, (std::vector<bool>{true, true, true, true}));
   EXPECT_EQ(reply.number(), 1u);
+  EndServer();
 }
 
 // A coroutine that began at once, on the engine of its connection, had no executor, and went on
@@ -299,6 +309,7 @@ TEST_F(ExecutorByKeyTest, ACallThatExpiresBeforeItsTurnDoesNotRun) {
   late.RunAll();
   EXPECT_EQ(service_.echoes, 0);
   ASSERT_TRUE(RunUntil([&] { return server_->stats().running == 0; }));
+  EndServer();
 }
 
 TEST_F(ExecutorByKeyTest, ACancelReachesAHandlerOnAnotherEngine) {
