@@ -30,8 +30,8 @@ class Engine;
 
 namespace internal {
 
-// A coroutine that awaits an operation, and where it goes on: on its executor, at once if the
-// operation has ended there; or, if that has no room, where the operation has ended.
+// A coroutine that awaits an operation, and where it goes on: on its executor (if the operation has
+// ended there, at once), or, if that has no room, where the operation has ended.
 //
 // The operation's end, operator(), and Suspend(), which is called when it has been started, meet:
 // the second lets the coroutine go on. So an operation may end while it is started, and on another
@@ -62,8 +62,7 @@ class Resumption {
         met_.load(std::memory_order_acquire) || met_.exchange(true, std::memory_order_acq_rel);
     if (!suspended) return;
     const std::coroutine_handle<> coroutine = coroutine_;
-    const bool stays = executor_ == nullptr || executor_->IsHere();
-    if (stays || !executor_->Run(coroutine)) coroutine.resume();
+    if (!executor_ || executor_->IsHere() || !executor_->Run(coroutine)) coroutine.resume();
   }
 
  private:
