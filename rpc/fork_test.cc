@@ -119,6 +119,7 @@ class ForkTest : public testing::TestWithParam<PathKind> {
   std::unique_ptr<Server> Serve(const std::string& handover_path = "",
                                 Executor* executor = nullptr) {
     ServerOptions options;
+    options.executor = executor;
     options.handover_path = handover_path;
     options.executor = executor;
     options.link.peer_timeout_ns = 0;  // the machine may be busy
@@ -360,6 +361,23 @@ TEST_P(ForkTest, AChannelOfSeveralEnginesEndsInTheChildToo) {
   });
   EXPECT_EQ(Echo(*channel), absl::OkStatus());
   EXPECT_EQ(channel->stats().connects, 3u);
+}
+
+TEST_P(ForkTest, AServerWhoseHandlersRunElsewhereEndsInTheChildToo) {
+  auto elsewhere = OpenNetworkEngine({.drive = EngineOptions::Drive::kOwnThread, .spin_ns = 0});
+  ASSERT_TRUE(elsewhere.ok()) << elsewhere.status();
+  EngineExecutor executor(**elsewhere);
+  auto server = Serve(/*handover_path=*/"", &executor);
+  auto channel = Open(server->address());
+  EXPECT_EQ(Echo(*channel), absl::OkStatus());
+  ExpectInChild([&] {
+    ExpectForked(Echo(*channel));
+    EXPECT_FALSE(executor.Run([] { FAIL() << "ran in the child"; }));
+    channel.reset();
+    server.reset();
+    elsewhere->reset();
+  });
+  EXPECT_EQ(Echo(*channel), absl::OkStatus());
 }
 
 // Not even of a server that has a socket of the one before it, and does not accept yet.

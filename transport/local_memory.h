@@ -65,17 +65,17 @@ class LocalMemory {
   absl::StatusOr<const Region*> For(Connection& connection) {
     // Of an engine before the first: a large number.
     uint32_t number = connection.memory().path_number() - first_number_;
-    if (numbers_ == 0) [[unlikely]] {
+    if (number >= numbers_) [[unlikely]] {
+      if (numbers_ != 0) {
+        return absl::FailedPreconditionError(
+            "the memory is of one engine, and the connection another's: take memory of the channel "
+            "that it is used with (Channel::here() of one with several engines), by "
+            "Channel::AllocateBuffer(); a server has memory for all of its engines, by "
+            "Server::AllocateBuffer()");
+      }
       number = connection.memory().path_number() % kMaxPathNumbers;
       first_number_ = connection.memory().path_number() - number;
       numbers_ = kMaxPathNumbers;
-    }
-    if (number >= numbers_) [[unlikely]] {
-      return absl::FailedPreconditionError(
-          "the memory is of one engine, and the connection another's: take memory of the channel "
-          "that it is used with (Channel::here() of one with several engines), by "
-          "Channel::AllocateBuffer(); a server has memory for all of its engines, by "
-          "Server::AllocateBuffer()");
     }
     std::unique_ptr<Region>& region =
         number < kMaxPathNumbers ? regions_[number] : others_[number - kMaxPathNumbers];
