@@ -219,6 +219,7 @@ void MemoryDiskIo::Die() {
 
 void MemoryDiskIo::Tick() {
   ticks_.Set(tick_ms_ * kUsPerMs, [this] {
+    if (dead_) return;  // to cancel an alarm may take a turn of the engine
     Tick();
     tick_(&io_);
   });
@@ -231,6 +232,7 @@ void MemoryDiskIo::Add(Write write) {
 
 void MemoryDiskIo::Next() {
   disk_turns_.Set(disk_.sync_us, [this] {
+    if (dead_) return;
     const Write write = std::move(writes_.front());
     writes_.pop_front();
     if (!disk_.fail_writes) write.carry_out();
