@@ -112,9 +112,9 @@ absl::StatusOr<std::unique_ptr<RaftRingWriter>> RaftRingWriter::Make(Channel& ch
         StrCat("a ring of ", memory->size(), " bytes, number ", offer.number(), ", is none"));
   }
   if (memory->size() > most_bytes) {
-    return absl::InvalidArgumentError(
-        StrCat("its ring has ", memory->size(), " bytes, and RaftNetworkOptions::ring_bytes is ",
-               most_bytes, " here: say the same in all members"));
+    return absl::InvalidArgumentError(StrCat("its ring has ", memory->size(),
+                                             " bytes, and RaftNetworkOptions::ring_bytes is ",
+                                             most_bytes, " here: say the same in all members"));
   }
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> local, channel.AllocateBuffer(memory->size()));
   std::unique_ptr<RaftRingWriter> writer(
@@ -161,15 +161,15 @@ bool RaftRingWriter::Write(const wire::Ring::Place& place,
   record->begun = true;
   const uint64_t offset = position % bytes_;
   ++writing_;
-  const bool done = memory_->WriteNow(
-      offset, local_->slice(offset, record->bytes),
-      [this, &memory = *memory_, position,
-       failed = std::move(failed)](const absl::Status& status) mutable {
-        if (status.ok()) return EndWrite(position);
-        // After its deadline the transport may still have the local memory.
-        memory.WhenReclaimed([this, position] { EndWrite(position); });
-        failed(status);
-      });
+  const bool done =
+      memory_->WriteNow(offset, local_->slice(offset, record->bytes),
+                        [this, &memory = *memory_, position,
+                         failed = std::move(failed)](const absl::Status& status) mutable {
+                          if (status.ok()) return EndWrite(position);
+                          // After its deadline the transport may still have the local memory.
+                          memory.WhenReclaimed([this, position] { EndWrite(position); });
+                          failed(status);
+                        });
   if (done) EndWrite(position);
   return true;
 }

@@ -86,9 +86,9 @@ class RaftRingReader {
   void Offer(wire::Ring::Offer* offer) const;
 
   // Where the record's payload lies; it may be written over when taken() has been told.
-  // FAILED_PRECONDITION: of a ring that was given up, or before what was taken; nothing has changed.
-  // INVALID_ARGUMENT, DATA_LOSS: a place that no writer sends, or bytes that are not the record's:
-  // give the ring up.
+  // FAILED_PRECONDITION: of a ring that was given up, or before what was taken; nothing has
+  // changed. INVALID_ARGUMENT, DATA_LOSS: a place that no writer sends, or bytes that are not the
+  // record's: give the ring up.
   absl::StatusOr<char*> Take(const wire::Ring::Place& place, uint64_t bytes);
   // Position behind the last record.
   uint64_t taken() const { return taken_; }

@@ -18,9 +18,12 @@
 #include "core/crc32c.h"
 #include "embed/raft/raft_network.h"
 #include "embed/raft/testing/raft_machine.h"
+#include "weft/channel.h"
+#include "weft/memory.h"
 #include "weft/remote_memory.h"
 #include "weft/server.h"
 #include "weft/service.h"
+#include "weft/sim.h"
 
 namespace weft::embed::test {
 namespace {
@@ -226,6 +229,223 @@ TEST(RaftRings, ARingHasASize) {
   EXPECT_THAT(std::string(half.status().message()), testing::HasSubstr("multiple of 16"));
 }
 
+// --- what a leader sends by itself ---------------------------------------------------------------
+
+// Of an earlier term: libraft takes nothing of it. Lives until it has been called back.
+class Sent {
+ public:
+  Sent(RaftMachine* from, raft_id to, size_t entries) : address_(RaftMachine::Address(to)) {
+    static char byte = 'x';
+    raft_entry entry = {};
+    entry.term = 1;
+    entry.type = RAFT_COMMAND;
+    entry.buf = {&byte, 1};
+    entries_.assign(entries, entry);
+    message_.type = RAFT_IO_APPEND_ENTRIES;
+    message_.server_id = to;
+    message_.server_address = address_.c_str();
+    message_.append_entries = {1, 1, 1, 0, entries_.data(), static_cast<unsigned>(entries)};
+    request_.data = this;
+    raft_io* const io = from->get()->io;
+    code_ = io->send(io, &request_, &message_, [](raft_io_send* request, int status) {
+      static_cast<Sent*>(request->data)->status_ = status;
+    });
+  }
+  Sent(const Sent&) = delete;
+  Sent& operator=(const Sent&) = delete;
+
+  int code() const { return code_; }                     // of send() itself
+  std::optional<int> status() const { return status_; }  // nullopt: not called back
+
+ private:
+  const std::string address_;
+  std::vector<raft_entry> entries_;
+  raft_message message_ = {};
+  raft_io_send request_ = {};
+  int code_ = 0;
+  std::optional<int> status_;
+};
+
+TEST(RaftRings, AMessageOfManySmallEntriesIsOvertakenAndItsRingGoesOn) {
+  RaftGroup group(/*seed=*/14, {1, 2, 3}, WithRings(/*ring_bytes=*/1 << 20));
+  std::vector<std::string> commands;
+  CommitUntilAllTakeFromRings(group, &commands);
+  RaftMachine& leader = *group.Leader();
+  RaftMachine& follower = group.member(leader.id() == 1 ? 2 : 1);
+  const RaftNetworkStats before = follower.network().stats();
+  Sent many(&leader, follower.id(), 40'000);
+  Sent one(&leader, follower.id(), 1);
+  ASSERT_EQ(many.code(), 0);
+  ASSERT_EQ(one.code(), 0);
+  ASSERT_TRUE(group.RunUntil([&] {
+    return many.status().has_value() && one.status().has_value() &&
+           follower.network().stats().received >= before.received + 2;
+  }));
+  EXPECT_EQ(*many.status(), 0);
+  EXPECT_EQ(*one.status(), 0);
+  group.network().RunFor(100 * kNsPerMs);
+  EXPECT_GT(follower.network().stats().rings.taken, before.rings.taken);
+  ExpectNothingRefused(group);
+  for (auto& [id, machine] : group.machines()) {
+    EXPECT_EQ(machine->network().stats().rings.given_up, 0u) << "member " << id;
+  }
+}
+
+TEST(RaftRings, AMessageThatTheEngineHasNoRoomForEndsItsRing) {
+  RaftGroup group(/*seed=*/15, {1, 2, 3}, WithRings());
+  std::vector<std::string> commands;
+  CommitUntilAllTakeFromRings(group, &commands);
+  group.network().RunFor(10 * kNsPerMs);
+  RaftMachine& leader = *group.Leader();
+  const raft_id follower = leader.id() == 1 ? 2 : 1;
+  const RaftRings::Stats before = leader.network().stats().rings;
+  Engine& engine = group.network().Node(leader.node());
+  while (engine.Post([] {})) {
+  }
+  {
+    Sent sent(&leader, follower, 1);
+    EXPECT_EQ(sent.code(), RAFT_TOOMANY);
+    EXPECT_EQ(leader.network().stats().rings.given_up, before.given_up + 1);
+    group.network().RunFor(10 * kNsPerMs);
+    EXPECT_FALSE(sent.status().has_value()) << "it was refused at once";
+  }
+  CommitUntilAllTakeFromRings(group, &commands);
+  for (auto& [id, machine] : group.machines()) EXPECT_EQ(machine->applied(), commands);
+}
+
+// --- the rings of one member, alone --------------------------------------------------------------
+
+// Those of member 1, and what member 2 says to it.
+class RingsOfOneTest : public testing::Test {
+ protected:
+  RingsOfOneTest() : rings_(std::make_unique<RaftRings>(network_.Node("member-1"), kRingBytes)) {
+    auto server = Server::Create(network_.Node("member-2"));
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    EXPECT_TRUE(server_->Listen("sim:member-2").ok());
+    auto channel = Channel::Open(network_.Node("member-1"), "sim:member-2");
+    EXPECT_TRUE(channel.ok()) << channel.status();
+    channel_ = *std::move(channel);
+    auto memory =
+        ExportedMemory::Allocate(network_.Node("member-2"), 2 * kRingBytes, {.rights = kMayWrite});
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    larger_ = *std::move(memory);
+    memory = ExportedMemory::Allocate(network_.Node("member-2"), kRingBytes, {.rights = kMayWrite});
+    EXPECT_TRUE(memory.ok()) << memory.status();
+    memory_ = *std::move(memory);
+  }
+
+  // Member 1 asks, as far as it wants a ring; member 2 offers one. More than kPauseNs later.
+  void Offer(uint64_t number) { Offer(number, *memory_); }
+  void Offer(uint64_t number, ExportedMemory& memory) {
+    network_.RunFor(RaftRings::kPauseNs + kNsPerMs);
+    rings_->Tidy();
+    wire::Message question;
+    rings_->Tell(2, /*wants=*/true, &question);
+    wire::Message answer;
+    answer.set_from(2);
+    answer.mutable_ring()->mutable_offer()->set_number(number);
+    memory.handle(answer.mutable_ring()->mutable_offer()->mutable_memory());
+    EXPECT_TRUE(rings_->Hear(answer, /*incarnation=*/0, channel_.get(), /*is_member=*/true).ok());
+  }
+  // A message with a place, if there is one for it.
+  wire::Message Reserve() {
+    static char bytes[] = "0123456789";
+    raft_entry entry = {};
+    entry.type = RAFT_COMMAND;
+    entry.buf = {bytes, 10};
+    raft_message message = {};
+    message.type = RAFT_IO_APPEND_ENTRIES;
+    message.append_entries = {1, 1, 1, 0, &entry, 1};
+    wire::Message encoded;
+    EXPECT_EQ(rings_->Reserve(2, message, 10, &encoded), encoded.ring().has_place());
+    return encoded;
+  }
+  // What member 1 answers to a message of member 2 that would have a ring; 0: it offers none.
+  uint64_t Want(uint64_t incarnation) {
+    wire::Message question;
+    question.set_from(2);
+    question.mutable_ring()->set_wanted(true);
+    EXPECT_TRUE(rings_->Hear(question, incarnation, channel_.get(), /*is_member=*/true).ok());
+    wire::Message answer;
+    rings_->Tell(2, /*wants=*/false, &answer);
+    return answer.ring().offer().number();
+  }
+
+  SimNetwork network_{/*seed=*/16};
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<ExportedMemory> memory_;
+  std::unique_ptr<ExportedMemory> larger_;
+  std::unique_ptr<Channel> channel_;
+  std::unique_ptr<RaftRings> rings_;  // goes first
+};
+
+TEST_F(RingsOfOneTest, ARingLargerThanItsOwnIsNotUsed) {
+  Offer(1, *larger_);
+  EXPECT_FALSE(Reserve().ring().has_place());
+  Offer(2);
+  EXPECT_TRUE(Reserve().ring().has_place());
+}
+
+TEST_F(RingsOfOneTest, APeerThatAnswersNoWriteHasTwoRingsAndHoldsNobodyUp) {
+  Offer(1);
+  wire::Message message = Reserve();
+  ASSERT_TRUE(rings_->Write(2, *channel_, message).ok());
+  network_.RunFor(100 * kNsPerMs);
+  ASSERT_EQ(rings_->stats().writing, 0u) << "it has answered so far";
+  network_.StopAnswering("member-2");
+  for (uint64_t number = 2; number <= 3; ++number) {
+    message = Reserve();
+    ASSERT_TRUE(message.ring().has_place()) << number;
+    ASSERT_TRUE(rings_->Write(2, *channel_, message).ok());
+    Offer(number);  // this ends the ring before it
+    Offer(number);
+  }
+  EXPECT_EQ(rings_->stats().writing, RaftRings::kMaxGivenUp);
+  EXPECT_FALSE(Reserve().ring().has_place()) << "two that cannot go are enough";
+  // Their deadlines pass, and then the connection's patience.
+  for (int i = 0; i < 100 && !rings_->Forget(2, *channel_); ++i) {
+    network_.RunFor(100 * kNsPerMs);
+  }
+  EXPECT_EQ(rings_->stats().writing, 0u);
+  EXPECT_TRUE(rings_->Forget(2, *channel_));
+  Offer(4);
+  message = Reserve();
+  ASSERT_TRUE(message.ring().has_place());
+  ASSERT_TRUE(rings_->Write(2, *channel_, message).ok());
+  network_.RunFor(100 * kNsPerMs);
+  EXPECT_EQ(rings_->stats().writing, 1u);
+  rings_.reset();  // comes back
+}
+
+TEST_F(RingsOfOneTest, WhatWasReservedInAnotherRingOfTheSameNumberIsNotSent) {
+  Offer(1);
+  const wire::Message early = Reserve();
+  ASSERT_TRUE(early.ring().has_place());
+  Offer(2);  // ends the first one
+  Offer(2);
+  ASSERT_EQ(Reserve().ring().place().number(), 2u);
+  Offer(1);
+  Offer(1);
+  EXPECT_TRUE(absl::IsUnavailable(rings_->Write(2, *channel_, early)));
+  const wire::Message late = Reserve();
+  ASSERT_EQ(late.ring().place().number(), 1u);
+  EXPECT_TRUE(rings_->Write(2, *channel_, late).ok());
+  EXPECT_TRUE(absl::IsUnavailable(rings_->Write(2, *channel_, early))) << "it has the same place";
+}
+
+TEST_F(RingsOfOneTest, APeerThatWasStartedAgainIsNotOfferedWhatItHadBefore) {
+  const uint64_t first = Want(/*incarnation=*/7);
+  ASSERT_NE(first, 0u);
+  EXPECT_EQ(Want(7), first) << "nothing has come in it";
+  EXPECT_EQ(Want(8), 0u) << "one a second";
+  network_.RunFor(RaftRings::kPauseNs + kNsPerMs);
+  const uint64_t second = Want(8);
+  EXPECT_NE(second, 0u);
+  EXPECT_NE(second, first);
+  EXPECT_EQ(Want(8), second);
+}
+
 // --- peers that lie ------------------------------------------------------------------------------
 
 // Says that it is member 3, and writes into member 1's ring. Its messages are of a term that is
@@ -346,13 +566,16 @@ struct Lie {
 
 const Lie kLies[] = {
     {"NotAligned", [](Liar& liar) { return liar.AppendAt(129, 100, 0); }},
-    {"AlreadyTaken", [](Liar& liar) { return liar.AppendAt(0, 100, liar.Write(0, 100)); }},
     {"MoreThanARingAhead",
      [](Liar& liar) {
        return liar.AppendAt(128 + kRingBytes + 16, 100, liar.Write(kRingBytes + 144, 100));
      }},
     {"BehindTheEnd", [](Liar& liar) { return liar.AppendAt(kRingBytes - 32, 100, 0); }},
     {"PositionThatOverflows", [](Liar& liar) { return liar.AppendAt(~uint64_t{15}, 100, 0); }},
+    {"LongerThanHalfOfTheRing",
+     [](Liar& liar) {
+       return liar.AppendAt(128, kRingBytes / 2, liar.Write(128, kRingBytes / 2));
+     }},
     {"LongerThanTheRing", [](Liar& liar) { return liar.AppendAt(128, kRingBytes, 0); }},
     {"LengthThatOverflows", [](Liar& liar) { return liar.AppendAt(128, ~uint64_t{0} >> 2, 0); }},
     {"NeverWritten", [](Liar& liar) { return liar.AppendAt(128, 100, 12345); }},
@@ -413,6 +636,21 @@ TEST(RaftRings, ARecordOfAnotherRingIsDroppedAndTheRingGoesOn) {
     const uint64_t aligned = (position + 2047) / 2048 * 2048;
     EXPECT_TRUE(liar.SendAt(aligned, 2048 - 16)) << aligned;
   }
+}
+
+TEST(RaftRings, ARecordWhoseMessageWasOvertakenIsDroppedAndTheRingGoesOn) {
+  RaftGroup group(/*seed=*/13, {1, 2, 3}, WithRings());
+  ASSERT_TRUE(group.Commit("before"));
+  group.Kill(3);
+  ASSERT_TRUE(group.HasLeader());
+  Liar liar(&group);
+  liar.AskForARing();
+  const uint64_t given_up = liar.victim().stats().rings.given_up;
+  const wire::Message overtaken = liar.AppendAt(0, 100, liar.Write(0, 100));
+  ASSERT_TRUE(liar.SendAt(128, 100));
+  EXPECT_FALSE(liar.Send(overtaken));
+  EXPECT_TRUE(liar.SendAt(256, 100));
+  EXPECT_EQ(liar.victim().stats().rings.given_up, given_up);
 }
 
 TEST(RaftRings, APeerThatIsNoMemberGetsNone) {
