@@ -358,7 +358,8 @@ class RingsOfOneTest : public testing::Test {
     message.type = RAFT_IO_APPEND_ENTRIES;
     message.append_entries = {1, 1, 1, 0, &entry, 1};
     wire::Message encoded;
-    EXPECT_EQ(rings_->Reserve(2, message, 10, &encoded), encoded.ring().has_place());
+    const bool reserved = rings_->Reserve(2, message, 10, &encoded);
+    EXPECT_EQ(reserved, encoded.ring().has_place());
     return encoded;
   }
   // What member 1 answers to a message of member 2 that would have a ring; 0: it offers none.
