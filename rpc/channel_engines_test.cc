@@ -268,6 +268,7 @@ TEST_P(ChannelEnginesTest, TheEndOfAChannelEndsTheCallsOfAllItsEngines) {
   server_->Shutdown(0);
   OnThreads(kEngines, [&] {
     static std::atomic<uint32_t> next{0};
+    while (channel_->state() == ChannelState::kReady) std::this_thread::yield();
     Probe::Stub(*channel_).Echo(MakeData(1, 1), &replies[next++ % kEngines],
                                 {.wait_for_server = true}, [&](const absl::Status& status) {
                                   EXPECT_TRUE(absl::IsCancelled(status)) << status;
