@@ -114,7 +114,9 @@ class ForkTest : public testing::TestWithParam<PathKind> {
     buffer_ = *std::move(buffer);
     talk_.emplace(Streams::Stub(*channel_).Talk());
     ASSERT_TRUE(talk_->Write(MakeData(1, 10)));
+    ASSERT_EQ(Echo(*channel_), absl::OkStatus());  // behind the beginning of the stream
   }
+  void TearDown() override { DestroyAll(); }
 
   std::unique_ptr<Server> Serve(const std::string& handover_path = "",
                                 Executor* executor = nullptr) {
@@ -181,6 +183,7 @@ class ForkTest : public testing::TestWithParam<PathKind> {
     memory_.reset();
     channel_.reset();
     exported_.reset();
+    streams_.talks.clear();  // the server waits for its handlers
     server_.reset();
   }
 
