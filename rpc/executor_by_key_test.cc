@@ -187,18 +187,20 @@ TEST_F(ExecutorByKeyTest, StreamsAreChosenByTheirRequestAndThoseOfRequestsWithou
   Streams::Stub stub(*channel_);
   Size count;
   count.set_bytes(301);
-  ClientReader<Data> reader = stub.Count(count);
-  Data data;
-  uint64_t next = 0;
-  while (reader.Read(&data)) EXPECT_EQ(data.number(), next++);
-  EXPECT_TRUE(reader.Finish().ok());
-  EXPECT_EQ(next, 301u);
-  ClientReaderWriter<Data, Data> talk = stub.Talk();
-  ASSERT_TRUE(RunUntil([&] { return streams.talks.size() == 1; }));
-  EXPECT_TRUE(talk_on_shard);
-  streams.talks.front().Finish(absl::OkStatus());
-  streams.talks.clear();
-  EXPECT_TRUE(talk.Finish().ok());
+  {
+    ClientReader<Data> reader = stub.Count(count);
+    Data data;
+    uint64_t next = 0;
+    while (reader.Read(&data)) EXPECT_EQ(data.number(), next++);
+    EXPECT_TRUE(reader.Finish().ok());
+    EXPECT_EQ(next, 301u);
+    ClientReaderWriter<Data, Data> talk = stub.Talk();
+    ASSERT_TRUE(RunUntil([&] { return streams.talks.size() == 1; }));
+    EXPECT_TRUE(talk_on_shard);
+    streams.talks.front().Finish(absl::OkStatus());
+    streams.talks.clear();
+    EXPECT_TRUE(talk.Finish().ok());
+  }
   EXPECT_EQ(chosen, (std::vector<std::string>{"Count by its request", "Talk"}));
   EndServer();
 }

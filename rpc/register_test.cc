@@ -144,6 +144,7 @@ TEST_F(RegisterTest, AllKeysOfAServerHaveASecondTogether) {
 // That a shutdown blocks was looked at behind a lock, on which a callback would have waited for
 // ever while its own thread drove the engine.
 TEST_F(RegisterTest, AShutdownInACallbackIsAnErrorWhateverIsRegistered) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";  // in a child of fork() no engine is alive
   EngineCore& engine = CoreOf(*engine_);
   Registrations registrations;
   bool ran = false;
