@@ -250,7 +250,7 @@ TEST_P(ForkTest, ItsMemoryIsOutOfReachInTheChild) {
       ++ends;
     });
     EXPECT_EQ(ends, 1);
-    ExpectForked(RemoteMemory::Open(*channel_, RemoteRegion()).status());
+    ExpectForked(RemoteMemory::Open(*channel_, exported_->handle()).status());
     ExpectForked(exported_->Derive({}).status());
     EXPECT_EQ(exported_->leases(), 0u);
     BulkCall bulk(*channel_);

@@ -59,8 +59,8 @@
 //                       later. Or the owner's limit of leases is reached.
 //   DEADLINE_EXCEEDED   see Deadlines.
 //   UNIMPLEMENTED       the owner's release knows no leases.
-//   INTERNAL            the local memory cannot be registered. Nothing was sent. Memory of another
-//                       engine: FAILED_PRECONDITION.
+//   INTERNAL            the local memory cannot be registered, or is another engine's. Nothing was
+//                       sent.
 //   CANCELLED           this was destroyed before it was sent.
 // Invariants: every operation ends exactly once.
 #pragma once

@@ -349,7 +349,6 @@ absl::StatusOr<Posted> RemoteMemoryCore::SubmitPieces(RemoteOperation& operation
     absl::StatusOr<const Region*> region = piece.local.memory->For(*connection_);
     if (!region.ok()) {
       // Waiting would not help.
-      if (absl::IsFailedPrecondition(region.status())) return region.status();  // another engine's
       return absl::InternalError(absl::StrCat(
           "the local memory cannot be registered: ", region.status().message(), " (not sent)"));
     }
