@@ -28,5 +28,5 @@ done
 # Who generates code includes few headers of ours.
 count() { g++ -std=c++20 -I. -MM -x c++ - <<<"#include \"$1\"" | tr ' ' '\n' | grep -c '^weft/'; }
 generated=$(count weft/generated.h)
-((generated <= 17)) || { echo "weft/generated.h includes $generated headers of ours"; exit 1; }
+((generated <= 18)) || { echo "weft/generated.h includes $generated headers of ours"; exit 1; }
 echo "weft/generated.h includes $generated headers of ours"
