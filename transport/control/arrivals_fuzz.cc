@@ -22,6 +22,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -130,7 +131,8 @@ struct Host {
     nobody = *ListenInternet(Resolve(*ParseServerAddress(kListen))->front());
     // Where a false server says that clients of this host prove it.
     proofs = Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    proofs_name = StrCat("weft-fuzz-", ::getpid());
+    // Processes in sandboxes have the same number, and these names in common.
+    proofs_name = StrCat("weft-fuzz-", std::random_device{}());
     const auto [address, bytes] = Abstract(proofs_name);
     WEFT_CHECK(::bind(proofs.get(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0 &&
                ::listen(proofs.get(), 64) == 0);
