@@ -18,7 +18,7 @@
 //
 // Threads: any.
 // Lifetime: of the process. A fork waits for those who hold the mutexes: some microseconds, and up
-// to a millisecond where one has the kernel make a huge page (huge_page_arena.cc).
+// to a millisecond where one has the kernel make a huge page.
 // Bounds: kMostHeld mutexes; descriptors from kMostDescriptors on stay as they are in the child.
 #pragma once
 

@@ -1,7 +1,11 @@
 // A host's own allocator for the memory that Weft takes in blocks, and how much of it there is.
 //
 //   static void* Take(size_t bytes, size_t alignment, weft::MemoryKind kind, void* pool) {
-//     return static_cast<HostPool*>(pool)->Allocate(bytes, alignment);
+//     void* const memory = static_cast<HostPool*>(pool)->Allocate(bytes, alignment);
+//     const bool peers_see_it =
+//         kind == weft::MemoryKind::kSlots || kind == weft::MemoryKind::kBuffers;
+//     if (memory != nullptr && peers_see_it) std::memset(memory, 0, bytes);
+//     return memory;
 //   }
 //   static void Give(void* memory, size_t bytes, size_t alignment, weft::MemoryKind kind,
 //                    void* pool) {
@@ -30,12 +34,16 @@
 //   a lock of Weft's that a fork waits for: they may wait for locks that the host holds over its
 //   forks (pthread_atfork(3)). They call nothing of Weft.
 // Lifetime: hooks and context stay until the process ends.
-// Errors: where a host has no memory for kSlots and kBuffers, whoever asked for it gets an error:
-//   RESOURCE_EXHAUSTED for a buffer, an export or a connection over RDMA; over tcp, sends wait for
-//   a slot that is there, and a connection that was in the midst of a large frame ends with it. For
-//   kObjects and kTables the process ends, as where operator new has none, and for those of kSlots
-//   that engines begin with, or links over shared memory: they are taken where an engine, a server,
-//   a channel or a connection is made, or more calls of one run than ever before.
+// Errors: what a null of take() does. A host with a limit keeps a reserve for all but kBuffers.
+//   kind      taken when                                          null
+//   kBuffers  a buffer, an export, a large message                RESOURCE_EXHAUSTED
+//   kSlots    a connection over RDMA is made                      RESOURCE_EXHAUSTED
+//             more is sent over tcp than ever before              sends wait for a slot
+//             a large frame comes over tcp; a ring in shared      that connection ends
+//             memory is full for the first time
+//             an engine begins with shared memory, or with tcp    the process ends
+//   kObjects  an engine, a server, a channel or a connection is   the process ends, as where
+//   kTables   made, or more calls of one run than ever before     operator new has none
 #pragma once
 
 #include <array>

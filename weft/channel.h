@@ -159,7 +159,8 @@ struct ChannelOptions {
   uint32_t stream_window_bytes = 64 << 10;
   uint64_t spin_ns = kDefaultSpinNs;  // own engines only: EngineOptions::spin_ns
   // Own engines, 1 to 64, each caller-driven and with a connection: so many threads call at the
-  // same time, each on its own. Higher: so many connections and networks, with their memory.
+  // same time, each on its own. Higher: so many connections and networks, with their memory. Only
+  // for Open(address): 1 where engines are given, servers many, or the other side a peer.
   uint32_t engines = 1;
   BufferPoolOptions buffers = {};  // of AllocateBuffer()
 };

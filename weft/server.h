@@ -194,8 +194,8 @@ class Server {
 
   // Serves at `address` (transport.h; port 0: any free one) when this returns OK. May be called
   // again for further addresses. With handover_path it takes the socket of the process that serves,
-  // if that has one for it, and serves nobody before Ready(). FAILED_PRECONDITION: that one hands
-  // over to another process. PERMISSION_DENIED: it is another user's.
+  // if one does, and then serves nobody before Ready(). FAILED_PRECONDITION: that one hands over to
+  // another process. PERMISSION_DENIED: it is another user's.
   absl::Status Listen(const std::string& address);
 
   // After the last Listen(), with handover_path: the process that has served stops accepting, and

@@ -66,7 +66,7 @@ class Executor {
 // one.
 class EngineExecutor final : public Executor {
  public:
-  // The engine outlives this.
+  // The engine outlives all uses of this.
   explicit EngineExecutor(Engine& engine) : engine_(&engine) {}
 
   // False: half of EngineOptions::inbox_slots (4,096 for engines that a server has made) wait for
