@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "core/clock.h"
+#include "core/histogram.h"
 #include "core/random.h"
 #include "core/strings.h"
 #include "examples/process/cpu_time.h"
@@ -96,6 +98,73 @@ void ClusterService::StartChange(weft::UnaryCall<ChangeRequest, ChangeReply> cal
   const ChangeRequest request = call.request();
   replica_.Change(request, [call = std::move(call)](const absl::Status& status) mutable {
     call.Finish(status);
+  });
+}
+
+// A call of Measure(), which ends with the last of its commands.
+struct ClusterService::Measuring {
+  weft::UnaryCall<MeasureRequest, MeasureReply> call;
+  uint64_t start_ns = 0;
+  uint64_t end_ns = 0;
+  uint64_t proposed = 0;
+  uint64_t under_way = 0;
+  weft::LatencyHistogram latency;  // of those that were carried out
+  absl::Status status;             // the first that was not
+};
+
+void ClusterService::StartMeasure(weft::UnaryCall<MeasureRequest, MeasureReply> call) {
+  constexpr uint32_t kMaxOutstanding = 1'024;
+  constexpr uint32_t kMaxMilliseconds = 60'000;
+  constexpr uint32_t kMaxValueBytes = 65'536;
+  const MeasureRequest& request = call.request();
+  if (request.outstanding() < 1 || request.outstanding() > kMaxOutstanding ||
+      request.milliseconds() < 1 || request.milliseconds() > kMaxMilliseconds ||
+      request.value_bytes() > kMaxValueBytes) {
+    return call.Finish(absl::InvalidArgumentError(weft::StrCat(
+        "outstanding is ", request.outstanding(), " (1 to ", kMaxOutstanding, "), milliseconds ",
+        request.milliseconds(), " (1 to ", kMaxMilliseconds, "), value_bytes ",
+        request.value_bytes(), " (0 to ", kMaxValueBytes, ")")));
+  }
+  if (!measuring_.expired()) {
+    return call.Finish(absl::FailedPreconditionError(
+        "another measurement is under way: try again when it has ended"));
+  }
+  const uint64_t now_ns = weft::Clock::Real().NowNs();
+  const uint64_t duration_ns = uint64_t{request.milliseconds()} * 1'000'000;
+  const uint32_t outstanding = request.outstanding();
+  auto measuring = std::make_shared<Measuring>(Measuring{
+      .call = std::move(call), .start_ns = now_ns, .end_ns = now_ns + duration_ns});
+  measuring_ = measuring;
+  for (uint32_t i = 0; i < outstanding && measuring->status.ok(); ++i) ProposeMeasured(measuring);
+}
+
+void ClusterService::ProposeMeasured(const std::shared_ptr<Measuring>& measuring) {
+  constexpr uint64_t kKeys = 1'000;
+  Command command;
+  kv::PutRequest& put = *command.mutable_put();
+  put.set_key(weft::StrCat("measured-", measuring->proposed++ % kKeys));
+  kv::Field& field = *put.add_fields();
+  field.set_name("field0");
+  field.set_value(std::string(measuring->call.request().value_bytes(), 'v'));
+  ++measuring->under_way;
+  const uint64_t proposed_ns = weft::Clock::Real().NowNs();
+  replica_.Execute(std::move(command), [this, measuring, proposed_ns](const absl::Status& status,
+                                                                      const Outcome* outcome) {
+    Measuring& all = *measuring;
+    --all.under_way;
+    const uint64_t now_ns = weft::Clock::Real().NowNs();
+    const absl::Status result = status.ok() ? StatusOf(*outcome) : status;
+    if (result.ok()) all.latency.Record(now_ns - proposed_ns);
+    if (all.status.ok()) all.status = result;
+    if (all.status.ok() && now_ns < all.end_ns) return ProposeMeasured(measuring);
+    if (all.under_way > 0) return;
+    MeasureReply& reply = *all.call.reply();
+    reply.set_commands(all.latency.count());
+    reply.set_elapsed_ns(now_ns - all.start_ns);
+    reply.set_p50_ns(all.latency.Percentile(50));
+    reply.set_p99_ns(all.latency.Percentile(99));
+    reply.set_p999_ns(all.latency.Percentile(99.9));
+    all.call.Finish(all.status);
   });
 }
 

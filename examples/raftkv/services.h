@@ -7,6 +7,8 @@
 //            not have: values beside the message (weft.Bulk). UNIMPLEMENTED: OpenIndex.
 #pragma once
 
+#include <memory>
+
 #include "embed/raft/raft_network.h"
 #include "examples/kv/kv.weft.h"
 #include "examples/raftkv/raftkv.weft.h"
@@ -43,11 +45,17 @@ class ClusterService final : public Cluster::Service {
   absl::Status Status(weft::ServerContext& context, const StatusRequest& request,
                       StatusReply* reply) override;
   void StartChange(weft::UnaryCall<ChangeRequest, ChangeReply> call) override;
+  void StartMeasure(weft::UnaryCall<MeasureRequest, MeasureReply> call) override;
   void StartTransfer(weft::UnaryCall<TransferRequest, TransferReply> call) override;
 
  private:
+  struct Measuring;
+
+  void ProposeMeasured(const std::shared_ptr<Measuring>& measuring);
+
   Replica& replica_;
   weft::embed::RaftNetwork* const network_;
+  std::weak_ptr<Measuring> measuring_;  // its commands have it
 };
 
 }  // namespace raftkv
