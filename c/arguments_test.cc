@@ -244,6 +244,14 @@ TEST_F(ArgumentsTest, WrongOptionsAreRefused) {
   of_channel.connect_timeout_us = ~uint64_t{0};
   EXPECT_THAT(Take(weft_channel_open(nullptr, "127.0.0.1:1", &of_channel, &channel)),
               HasSubstr("connect_timeout_us"));
+  of_channel = Defaults<weft_channel_options>();
+  of_channel.server_engine = 65;
+  EXPECT_THAT(Take(weft_channel_open(nullptr, "127.0.0.1:1", &of_channel, &channel)),
+              HasSubstr("server_engine is 65; at most 64"));
+  of_channel.server_engine = 0;
+  of_channel.reserved = 1;
+  EXPECT_THAT(Take(weft_channel_open(nullptr, "127.0.0.1:1", &of_channel, &channel)),
+              HasSubstr("weft_channel_options: reserved is 1"));
   auto security = Defaults<weft_security>();
   security.psk_secret = kWrong;
   of_channel = Defaults<weft_channel_options>();

@@ -55,7 +55,9 @@ AT(weft_channel_options, max_queued_calls, 80);
 AT(weft_channel_options, max_streams, 84);
 AT(weft_channel_options, stream_window_messages, 88);
 AT(weft_channel_options, stream_window_bytes, 92);
-SIZE(weft_channel_options, 96);
+AT(weft_channel_options, server_engine, 96);
+AT(weft_channel_options, reserved, 100);
+SIZE(weft_channel_options, 104);
 
 AT(weft_call_options, struct_size, 0);
 AT(weft_call_options, timeout_us, 8);

@@ -44,7 +44,12 @@ absl::Status ReadChannelOptions(const weft_channel_options* given, ChannelOption
   Set(&to->max_streams, from.max_streams);
   Set(&to->stream_window_messages, from.stream_window_messages);
   Set(&to->stream_window_bytes, from.stream_window_bytes);
-  return absl::OkStatus();
+  if (from.server_engine > kMaxEngines) {
+    return absl::InvalidArgumentError(StrCat("weft_channel_options: server_engine is ",
+                                             from.server_engine, "; at most ", kMaxEngines));
+  }
+  if (from.server_engine != 0) to->link.server_engine = from.server_engine - 1;
+  return CheckReserved("weft_channel_options", from.reserved);
 }
 
 // Of weft/c.h, where the default is 0.

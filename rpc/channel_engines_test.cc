@@ -33,11 +33,13 @@ constexpr uint32_t kEngines = 3;
 class WhereService final : public Probe::Service {
  public:
   // The number of the server's engine on which it runs.
-  absl::Status Echo(ServerContext&, const Data& request, Data* reply) override {
+  absl::Status Echo(ServerContext& context, const Data& request, Data* reply) override {
     *reply = request;
     for (uint32_t i = 0; i < kEngines; ++i) {
       if (server->engine(i).OnEngine()) reply->set_number(i);
     }
+    EXPECT_EQ(context.path().server_engine, reply->number());
+    EXPECT_EQ(context.path().server_engines, kEngines);
     return absl::OkStatus();
   }
 
@@ -74,17 +76,25 @@ class ChannelEnginesTest : public testing::TestWithParam<PathKind> {
     channel_ = *std::move(channel);
   }
   // On engines with threads of their own.
-  void OpenOnThreads() {
+  void OpenOnThreads(uint32_t server_engine = kAnyEngine) {
+    MakeEngines();
     std::vector<Engine*> engines;
+    for (const auto& engine : engines_) engines.push_back(engine.get());
+    auto channel = Channel::Open(engines, server_->address(), Asking(server_engine));
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    channel_ = *std::move(channel);
+  }
+  void MakeEngines() {
     for (uint32_t i = 0; i < kEngines; ++i) {
       auto engine = OpenNetworkEngine({.drive = EngineOptions::Drive::kOwnThread, .spin_ns = 0});
       ASSERT_TRUE(engine.ok()) << engine.status();
       engines_.push_back(*std::move(engine));
-      engines.push_back(engines_.back().get());
     }
-    auto channel = Channel::Open(engines, server_->address(), Options(/*engines=*/1));
-    ASSERT_TRUE(channel.ok()) << channel.status();
-    channel_ = *std::move(channel);
+  }
+  static ChannelOptions Asking(uint32_t server_engine) {
+    ChannelOptions options = Options(/*engines=*/1);
+    options.link.server_engine = server_engine;
+    return options;
   }
   // Each of so many new threads, one after the other.
   template <class F>
@@ -92,11 +102,17 @@ class ChannelEnginesTest : public testing::TestWithParam<PathKind> {
     for (uint32_t i = 0; i < count; ++i) std::thread(what).join();
   }
   // The engine of the server where a call of this thread runs.
-  uint64_t Where() {
+  uint64_t Where() { return WhereBy(*channel_); }
+  static uint64_t WhereBy(Channel& channel) {
     Data reply;
-    const absl::Status status = Probe::Stub(*channel_).Echo(MakeData(99, 10), &reply);
+    const absl::Status status = Probe::Stub(channel).Echo(MakeData(99, 10), &reply);
     EXPECT_EQ(status, absl::OkStatus());
     return reply.number();
+  }
+  std::vector<uint32_t> Connections() {
+    std::vector<uint32_t> counts;
+    for (const ServerStats& stats : server_->stats_by_engine()) counts.push_back(stats.connections);
+    return counts;
   }
 
   WhereService where_;
@@ -344,6 +360,86 @@ TEST_P(ChannelEnginesTest, ThreadsThatDriveEachOthersEnginesDoNotWaitForEachOthe
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_GT(changes.load(), 0u);
+}
+
+// --- which engine of the server -----------------------------------------------------------------
+
+// By the fewest connections the first one's would have gone to another than the first.
+TEST_P(ChannelEnginesTest, EachEngineMayBeConnectedToTheServersOfTheSameNumber) {
+  const auto before = Channel::Open(server_->address(), Options(/*engines=*/1));
+  ASSERT_TRUE(before.ok()) << before.status();
+  ASSERT_EQ(Connections(), (std::vector<uint32_t>{1, 0, 0}));
+  OpenOnThreads(kSameEngine);
+  EXPECT_EQ(Connections(), (std::vector<uint32_t>{2, 1, 1}));
+  std::atomic<uint32_t> done{0};
+  std::array<Data, kEngines> replies;
+  for (uint32_t i = 0; i < kEngines; ++i) {
+    ASSERT_TRUE(engines_[i]->Post([&, i] {
+      EXPECT_EQ(channel_->path()->server_engine, i);
+      Probe::Stub(*channel_).Echo(MakeData(99, 1), &replies[i], {},
+                                  [&](const absl::Status& status) {
+                                    EXPECT_EQ(status, absl::OkStatus());
+                                    ++done;
+                                  });
+    }));
+  }
+  while (done < kEngines) std::this_thread::yield();
+  for (uint32_t i = 0; i < kEngines; ++i) EXPECT_EQ(replies[i].number(), i);
+}
+
+TEST_P(ChannelEnginesTest, OwnEnginesHaveTheServersOfTheSameNumberEachTimeTheyConnect) {
+  ChannelOptions options = Options();
+  options.link.server_engine = kSameEngine;
+  for (int times = 0; times < 3; ++times) {
+    auto channel = Channel::Open(server_->address(), options);
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    channel_ = *std::move(channel);
+    std::map<Channel*, uint64_t> places;
+    OnThreads(kEngines, [&] { places[&channel_->here()] = Where(); });
+    std::set<uint64_t> all;
+    for (const auto& [lane, place] : places) {
+      EXPECT_EQ(lane->path()->server_engine, place);
+      EXPECT_EQ(lane->path()->server_engines, kEngines);
+      all.insert(place);
+    }
+    EXPECT_EQ(all.size(), kEngines);
+  }
+}
+
+// A connection for each pair of engines: a program with a thread for each part of its data has a
+// row of channels on each, and a call goes by the one to the engine that has its part.
+TEST_P(ChannelEnginesTest, EachPairOfEnginesMayHaveAConnection) {
+  MakeEngines();
+  std::vector<std::vector<std::unique_ptr<Channel>>> rows(kEngines);
+  for (uint32_t own = 0; own < kEngines; ++own) {
+    for (uint32_t server = 0; server < kEngines; ++server) {
+      auto channel = Channel::Open(*engines_[own], server_->address(), Asking(server));
+      ASSERT_TRUE(channel.ok()) << channel.status();
+      rows[own].push_back(*std::move(channel));
+    }
+  }
+  EXPECT_EQ(Connections(), std::vector<uint32_t>(kEngines, kEngines));
+  for (uint32_t own = 0; own < kEngines; ++own) {
+    for (uint32_t server = 0; server < kEngines; ++server) {
+      EXPECT_EQ(rows[own][server]->path()->server_engine, server);
+      EXPECT_EQ(WhereBy(*rows[own][server]), server);
+    }
+  }
+}
+
+TEST_P(ChannelEnginesTest, ANumberIsTakenModuloTheServersEngines) {
+  const auto channel = Channel::Open(server_->address(), Asking(kEngines + 2));
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  EXPECT_EQ(WhereBy(**channel), 2u);
+  const auto same = Channel::Open(server_->address(), Asking(kSameEngine));
+  ASSERT_TRUE(same.ok()) << same.status();
+  EXPECT_EQ(WhereBy(**same), 0u) << "of one engine, whose number is 0";
+  const auto balanced = OpenBalanced("list:" + server_->address(), Asking(1));
+  ASSERT_TRUE(balanced.ok()) << balanced.status();
+  EXPECT_EQ(WhereBy(**balanced), 1u) << "of each server";
+  const absl::Status status = Channel::Open(server_->address(), Asking(kMaxEngines)).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_NE(status.message().find("server_engine is 64"), absl::string_view::npos) << status;
 }
 
 TEST_P(ChannelEnginesTest, OptionsThatDoNotFitAreRefused) {

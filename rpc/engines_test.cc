@@ -423,6 +423,13 @@ TEST_F(EnginesTest, ClientsProveThemselvesToEachEngine) {
     ExpectEcho(*channels.back(), 1000);
   }
   EXPECT_EQ(Connections(), std::vector<uint32_t>({2, 2, 2}));
+  channel.link.server_engine = 1;
+  for (const PathKind path : {PathKind::kTcp, PathKind::kShm}) {
+    channels.push_back(Open(path, channel));
+    ExpectEcho(*channels.back(), 1000);
+    EXPECT_EQ(channels.back()->path()->server_engine, 1u);
+  }
+  EXPECT_EQ(Connections(), std::vector<uint32_t>({2, 4, 2}));
 }
 
 }  // namespace

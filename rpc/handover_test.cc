@@ -356,6 +356,25 @@ INSTANTIATE_TEST_SUITE_P(All, HandoverTest,
                                          Kind{"unix", PathKind::kTcp, 1, true}),
                          [](const auto& info) { return std::string(info.param.name); });
 
+TEST_P(HandoverTest, AClientThatHasAskedForAnEngineHasItInTheNextProcessToo) {
+  Start();
+  EngineOptions own_thread;
+  own_thread.drive = EngineOptions::Drive::kOwnThread;
+  own_thread.spin_ns = 0;
+  const auto engine = *OpenNetworkEngine(own_thread);
+  ChannelOptions options = Options();
+  const uint32_t wanted = kind().engines - 1;
+  options.link.server_engine = wanted;
+  const auto channel = *Channel::Open(*engine, address_, options);
+  for (int i = 0; i < 2; ++i) {
+    if (i > 0) Upgrade();
+    Data reply;
+    EXPECT_EQ(Probe::Stub(*channel).Echo(MakeData(1, 10), &reply), absl::OkStatus());
+    EXPECT_EQ(now_->service.runs, 1u);
+    EXPECT_EQ(now_->server->stats_by_engine()[wanted].requests, 1u);
+  }
+}
+
 // --- what goes wrong -----------------------------------------------------------------------------
 
 class HandoverFailureTest : public HandoverTest {

@@ -211,6 +211,23 @@ TEST_P(RebalanceTest, AClientOfRemoteMemoryStays) {
   EXPECT_EQ(Connections(), (std::vector<uint32_t>{3, 0}));
 }
 
+TEST_P(RebalanceTest, AClientThatHasAskedForItsEngineStays) {
+  Serve(kSoonUs);
+  Open(0);
+  ChannelOptions options;
+  options.link.paths = {GetParam()};
+  options.link.peer_timeout_ns = 0;
+  options.link.server_engine = 0;
+  for (int i = 0; i < 6; ++i) {
+    auto channel = Channel::Open(*engine_, server_->address(), options);
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    channels_.push_back(*std::move(channel));
+  }
+  CallForManyLooks();
+  EXPECT_EQ(Connections(), (std::vector<uint32_t>{6, 0}));
+  EXPECT_EQ(Count("rebalance.asked"), 0u);
+}
+
 TEST_P(RebalanceTest, ItMayBeSwitchedOff) {
   Serve(/*rebalance_us=*/0);
   Open(6);

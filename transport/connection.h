@@ -88,6 +88,7 @@ struct ConnectionFacts {
   // Every path considered, in the order tried, with reasons. From OnOpen() or OnClosed() on.
   std::vector<PathCandidate> candidates;
   std::string peer_hello;
+  bool engine_wanted = false;  // a server's: the client has asked for this engine
 };
 
 // An ordered, reliable path to one peer.
@@ -159,6 +160,7 @@ class Connection {
   const PathInfo& path() const { return facts_.path; }
   const std::vector<PathCandidate>& candidates() const { return facts_.candidates; }
   const std::string& peer_hello() const { return facts_.peer_hello; }
+  bool engine_wanted() const { return facts_.engine_wanted; }
   // Messages reserved with up to this size travel in one frame; larger ones by one-sided transfer.
   // Good from OnOpen() on.
   size_t eager_bytes() const { return eager_bytes_; }

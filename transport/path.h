@@ -71,6 +71,10 @@ struct PathInfo {
   // `require_encryption` (without, messages and payloads are, and one-sided operations are not).
   // False over shared memory, whose bytes do not leave it.
   bool is_encrypted = false;
+  // Which of the server's engines has the connection, from 0, and how many share its address; both
+  // sides are told. 0 of 0: the server is of an older release, which does not say.
+  uint32_t server_engine = 0;
+  uint32_t server_engines = 0;
 };
 
 // One line, for people, without its end: who the peer of an open connection is and whether TLS says
@@ -123,6 +127,10 @@ constexpr uint64_t TransferTimeNs(uint64_t transfer_timeout_ns, uint64_t bytes) 
   return times > ~uint64_t{0} / transfer_timeout_ns ? ~uint64_t{0} : transfer_timeout_ns * times;
 }
 
+// LinkOptions::server_engine, besides a number.
+inline constexpr uint32_t kAnyEngine = ~uint32_t{0};       // the one with the fewest connections
+inline constexpr uint32_t kSameEngine = ~uint32_t{0} - 1;  // that of the channel's engine's number
+
 // Behaviour and resources of connections; both sides' limits are agreed in the handshake.
 struct LinkOptions {
   // Behaviour.
@@ -138,6 +146,11 @@ struct LinkOptions {
   bool allow_routed = false;                // RDMA: also between subnets, where the network has
                                             // routers (RoCE v2, iWARP); WEFT_ROUTED=1. One side's
                                             // word is enough
+  // Which engine of a server with several a client's connection goes to, each time that it
+  // connects: kAnyEngine; 0 to 63, modulo the server's engines (PathInfo::server_engines);
+  // kSameEngine: of a channel on several engines, from each to that of the same number (of one: 0).
+  // The server does not even it out by moving it. Servers of older releases choose by themselves.
+  uint32_t server_engine = kAnyEngine;
   uint64_t connect_timeout_ns = 5'000'000'000;  // for the whole of Connect()
   uint64_t path_timeout_ns = 1'000'000'000;     // for one candidate path, then the next
   // Silence of an open connection's peer after which this side ends it with UNAVAILABLE: 100 ms to

@@ -83,6 +83,9 @@ struct ListenOptions {
   // Another process's socket, which listens at the address already: it is duplicated, and nobody is
   // accepted before Listener::Resume(). INVALID_ARGUMENT: it is no such socket. -1: a new one.
   int socket = -1;
+  // So many share the listener, this one among them: nobody is accepted before all have joined, so
+  // that each client finds the engine that it asks for (LinkOptions::server_engine).
+  uint32_t engines = 1;
 };
 
 struct ConnectOptions {
@@ -104,9 +107,9 @@ class Transport {
                                                            Acceptor* acceptor) = 0;
 
   // Takes part in what another engine's listener accepts (Listener::shared()): from now on each
-  // client is that engine's which has the fewest connections, and so are its callbacks. `options`
-  // are as that listener's. Where that one is gone, this one gets nobody. RESOURCE_EXHAUSTED: 64
-  // engines share it. UNIMPLEMENTED: not in this network.
+  // client is that engine's which has the fewest connections, or that it asks for, and so are its
+  // callbacks. `options` are as that listener's. Where that one is gone, this one gets nobody.
+  // RESOURCE_EXHAUSTED: 64 engines share it. UNIMPLEMENTED: not in this network.
   virtual absl::StatusOr<std::unique_ptr<Listener>> JoinListener(
       const std::shared_ptr<SharedListener>& shared, const ListenOptions& options,
       Acceptor* acceptor) {

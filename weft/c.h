@@ -181,6 +181,8 @@ typedef struct weft_channel_options {
   uint32_t max_streams;             // default 16384
   uint32_t stream_window_messages;  // what a stream may have sent that nobody has read: 1 to 65535,
   uint32_t stream_window_bytes;     // default 1024; and 1 byte to 64 MiB, default 64 KiB
+  uint32_t server_engine;           // of the server's, the 1st to 64th, modulo theirs; 0: any
+  uint32_t reserved;                // 0
 } weft_channel_options;
 
 // `address`: "host:port", "[v6]:port", "unix:/path". `engine`: NULL: one of its own, which is

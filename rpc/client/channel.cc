@@ -272,6 +272,8 @@ absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::vector<Engine*
 absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(std::vector<ChannelParts> lanes) {
   std::vector<std::unique_ptr<Channel>> made;
   for (ChannelParts& parts : lanes) {
+    uint32_t& server_engine = parts.options.link.server_engine;
+    if (server_engine == kSameEngine) server_engine = static_cast<uint32_t>(made.size());
     WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Channel> lane, MakeChannel(std::move(parts)));
     if (!made.empty()) lane->client_->calls().ShareServices(made.front()->client_->calls());
     made.push_back(std::move(lane));
@@ -281,6 +283,7 @@ absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(std::vector<Chann
 
 absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(ChannelParts parts) {
   WEFT_RETURN_IF_ERROR(CheckOptions(parts.options));
+  if (parts.options.link.server_engine == kSameEngine) parts.options.link.server_engine = 0;
   if (parts.source != nullptr) {
     WEFT_RETURN_IF_ERROR(CheckBalancing(parts.balancing, parts.options));
   }

@@ -17,7 +17,8 @@
 // no lease, nor ever had one, on memory of the server's (operations on remote memory do not wait
 // for the next connection, as calls do); it has its next connection before it leaves this one
 // (moves_ahead in its hello: not with many servers, or exactly-once calls, where new calls would
-// wait for the last one here); and it is no peer's. A client that nobody drives would hear of it
+// wait for the last one here); it has not asked for this engine (LinkOptions::server_engine); and
+// it is no peer's. A client that nobody drives would hear of it
 // with its next call: it is asked only if it has called since the last look, and until then it
 // loads no engine.
 //

@@ -148,7 +148,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
            takes_moved_ && moves_ahead_ && (drives_itself_ || called_lately_) &&
            !is_asked_to_move() && peer_ == nullptr &&
            (streams_ == nullptr || streams_->running() == 0) &&
-           !connection_->memory().peer_uses_leases();
+           !connection_->memory().peer_uses_leases() && !connection_->engine_wanted();
   }
   // It is going to leave, or may be told to when the connection is open.
   bool AwaitsMove() const {

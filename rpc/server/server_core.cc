@@ -156,6 +156,7 @@ absl::StatusOr<std::shared_ptr<SharedListener>> ServerCore::AddListener(const st
   listen.max_connections = options_.max_connections;
   listen.security = options_.security;
   listen.socket = socket;
+  listen.engines = options_.engines;
   absl::StatusOr<std::shared_ptr<SharedListener>> shared;
   RunOnEngine(engine_, [&] {
     if (draining_ || moved_) {

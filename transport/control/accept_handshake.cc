@@ -141,6 +141,8 @@ bool AcceptHandshake::Decide(const OwnConnection& connection) {
   server_.connection_index = connection.index;
   server_.connection_token = connection.token;
   server_.first_sequence = connection.first_sequence;
+  server_.engine = listener_->number;
+  server_.engines = listener_->shared->engines();
   server_.host = ReadHostFacts();
   server_.paths = own_.domains->Offers(listener_->policy, own_.clock->NowNs(), own_.host);
   for (PathOffer& offer : server_.paths) {
@@ -156,6 +158,9 @@ bool AcceptHandshake::Decide(const OwnConnection& connection) {
       DescribePairs(server_.candidates, client_.paths, server_.paths, /*as_client=*/false);
   OpenDomains();
   facts.peer_hello = std::move(client_.hello);
+  facts.path.server_engine = server_.engine;
+  facts.path.server_engines = server_.engines;
+  facts.engine_wanted = client_.wanted_engine != kAnyEngine;
   return HasViable(facts.candidates);
 }
 

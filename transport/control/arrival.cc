@@ -8,6 +8,7 @@
 #include <cstddef>
 
 #include "core/bytes.h"
+#include "transport/control/wanted_engine.h"
 #include "transport/sockets/join.h"
 #include "transport/sockets/socket.h"
 
@@ -52,13 +53,16 @@ void Arrival::PutOut() {
 }
 
 void Arrival::Look() {
-  std::array<std::byte, kJoinBytes> first;
+  std::array<std::byte, kMostWantedBytes> first;  // of a join they are enough as well
+  static_assert(kMostWantedBytes >= kJoinBytes);
   const ssize_t count = recv(socket_.get(), first.data(), first.size(), MSG_PEEK | MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (count <= 0) return owner_->OnEnd(this, End::kGone);
   const auto bytes = static_cast<size_t>(count);
-  if (!CanBeJoin(ByteSpan(first).first(bytes))) return owner_->OnEnd(this, End::kClient);
-  if (bytes == kJoinBytes) {
+  const ByteSpan come = ByteSpan(first).first(bytes);
+  if (!CanBeJoin(come)) {
+    if (FindWantedEngine(come, &wanted_engine_)) return owner_->OnEnd(this, End::kClient);
+  } else if (bytes >= kJoinBytes) {
     token_ = DecodeJoin(first.data());
     return owner_->OnEnd(this, End::kJoin);
   }

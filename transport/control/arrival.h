@@ -4,7 +4,8 @@
 //
 //   end      when
 //   kJoin    the bytes are a link's join, all of it
-//   kClient  they are the beginning of anything else, TLS's included
+//   kClient  they are the beginning of anything else, TLS's included, as far as it says whether its
+//            client asks for an engine (wanted_engine.h)
 //   kGone    it has hung up, said nothing in time, or was put out for others (newcomers.h)
 //
 // It is a stranger, as a connection is whose hello has not come, and counts among those of the
@@ -24,6 +25,7 @@
 #include "transport/control/newcomers.h"
 #include "transport/descriptor.h"
 #include "transport/link.h"
+#include "transport/path.h"
 #include "transport/poller.h"
 
 namespace weft {
@@ -59,10 +61,12 @@ class Arrival final : public ListNode<ArrivalTag>,
   Descriptor Release();
   // Of kJoin.
   const Nonce128& token() const { return token_; }
+  // Of kClient: a number, or kAnyEngine.
+  uint32_t wanted_engine() const { return wanted_engine_; }
 
  private:
-  // Between two looks at a join of which only a part has come: honest ones come in one piece, and
-  // the poller would be ready all the time.
+  // Between two looks at what has only come in part: honest peers' comes in one piece, and the
+  // poller would be ready all the time.
   static constexpr uint64_t kLookAgainNs = 10'000'000;
 
   void OnReady(uint32_t events) override;
@@ -76,9 +80,10 @@ class Arrival final : public ListNode<ArrivalTag>,
   Owner* const owner_;
   Descriptor socket_;
   uint64_t deadline_ns_ = 0;
-  bool in_part_ = false;  // a part of a join has come
+  bool in_part_ = false;  // a part of it has come
   bool put_out_ = false;
   Nonce128 token_;
+  uint32_t wanted_engine_ = kAnyEngine;
 };
 
 }  // namespace weft

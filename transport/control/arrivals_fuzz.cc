@@ -73,6 +73,7 @@ class End final : public ConnectionHandler {
   bool opened() const { return opened_; }
   bool closed() const { return closed_; }
   size_t received() const { return received_; }
+  uint32_t server_engine() const { return connection_->path().server_engine; }
   void Close() {
     if (connection_ != nullptr) connection_->Close("enough");
   }
@@ -461,6 +462,7 @@ class Arrivals final : World {
     if (how >= 248) hello.hello.assign(70'000, 'h');  // takes more places than one
     if (how % 8 == 7) hello.host.boot_id = "another";
     if (how % 8 == 6) hello.versions = {2, how};
+    if (how % 8 == 5) hello.wanted_engine = how;
     return Encode(hello);
   }
   // By a token that one of them was told, or nearly.
@@ -527,9 +529,10 @@ class Arrivals final : World {
     ConnectOptions options;
     options.security = security_;
     options.link.paths = {input_.Bit() ? PathKind::kShm : PathKind::kTcp};
+    options.link.server_engine = 3;  // of two: 1
     WEFT_CHECK(host_.engines[2]->transport().Connect(listener_->address(), options, &end).ok());
     RunUntil([&] { return end.opened() || end.closed(); });
-    WEFT_CHECK(end.opened());
+    WEFT_CHECK(end.opened() && end.server_engine() == (joined_ != nullptr ? 1 : 0));
     end.Send();
     RunUntil([&] { return end.received() > 0; });
     end.Close();

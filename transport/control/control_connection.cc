@@ -227,7 +227,8 @@ void ControlConnection::RunDialing() {
   dialer_.reset();
   absl::Status status = result->ok() ? TakeSocket(**std::move(result)) : result->status();
   if (status.ok() && has_security()) {
-    status = socket_->StartTls(credentials_.get(), context_->tls, context_->now_ns(), server_);
+    status = socket_->StartTls(credentials_.get(), context_->tls, context_->now_ns(), server_,
+                               std::get<DialHandshake>(handshake_).wanted_engine());
   }
   if (!status.ok()) return Finish(status, /*peer_dead=*/true, std::nullopt);
   stage_ = Stage::kHandshake;
@@ -383,7 +384,9 @@ absl::Status ControlConnection::StartLink(LinkPlan plan) {
   }
   WEFT_RETURN_IF_ERROR(connection_->StartLink(plan.domain, plan.peer, plan.active, plan.agreement));
   ConnectionFacts& facts = connection_->facts();
-  facts.path = plan.domain->links().path();
+  const PathInfo from_hello = std::exchange(facts.path, plan.domain->links().path());
+  facts.path.server_engine = from_hello.server_engine;
+  facts.path.server_engines = from_hello.server_engines;
   facts.path.link = facts.candidates[plan.candidate].link;
   // By TLS, or by framing, which leaves out what a card moves unless one side requires it; nobody
   // pretends it of memory that does not leave the host.

@@ -9,6 +9,7 @@
 #include "transport/control/control_frame.h"
 #include "transport/control/hello.h"
 #include "transport/control/negotiate.h"
+#include "transport/control/wanted_engine.h"
 #include "transport/sockets/address.h"
 
 namespace weft {
@@ -32,6 +33,18 @@ void ReadFrames(ByteSpan bytes) {
     failed[parts - 1] = !reader.error().ok();
   }
   WEFT_CHECK(frames[0] == frames[1] && failed[0] == failed[1]);
+}
+
+// What the first part of the bytes says, all of them say.
+void LookForWantedEngine(ByteSpan bytes) {
+  const size_t cut = bytes.empty() ? 0 : static_cast<size_t>(bytes[0]) % (bytes.size() + 1);
+  uint32_t by_part = 0;
+  uint32_t by_all = 0;
+  const bool part = FindWantedEngine(bytes.first(cut), &by_part);
+  const bool all = FindWantedEngine(bytes, &by_all);
+  WEFT_CHECK(all || bytes.size() < kMostWantedBytes);
+  WEFT_CHECK(!part || (all && by_part == by_all));
+  WEFT_CHECK(part || by_part == kAnyEngine);
 }
 
 // What was decoded is within its bounds: it can be encoded, and is then still right.
@@ -91,6 +104,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   switch (data[0] % 4) {
     case 0:
       weft::ReadFrames(bytes);
+      weft::LookForWantedEngine(bytes);
       break;
     case 1:
       weft::ReadHellos(bytes);

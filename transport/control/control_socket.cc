@@ -10,6 +10,7 @@
 #include "core/check.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/control/wanted_engine.h"
 #include "transport/sockets/join.h"
 
 namespace weft {
@@ -25,10 +26,13 @@ ControlSocket::~ControlSocket() {
 }
 
 absl::Status ControlSocket::StartTls(TlsCredentials* credentials, SharedTls* tls, uint64_t now_ns,
-                                     const ServerAddress& server) {
+                                     const ServerAddress& server, uint32_t wanted_engine) {
   tls_ = tls;
   WEFT_RETURN_IF_ERROR(
       stream_.Start(credentials, tls->scratch(), now_ns, server.host, server.text()));
+  if (wanted_engine != kAnyEngine) {
+    WEFT_RETURN_IF_ERROR(stream_.AlsoOffer(WantedEngineProtocol(wanted_engine)));
+  }
   stream_.Flush();  // the client begins
   return absl::OkStatus();
 }

@@ -9,8 +9,8 @@
 // Frames are pulled. `on_activity` says that there is something; the owner then calls Receive()
 // until it returns false. No callback runs while a frame is looked at. Receive() never reads the
 // socket. The poller does, kReadBytes at a time. TLS may then hold more, of which no poller tells:
-// has_more() is true, and the owner calls ReadMore() once in its next turn; until it has, the poller
-// reads nothing. So a peer takes two reads of a turn at most.
+// has_more() is true, and the owner calls ReadMore() once in its next turn; until it has, the
+// poller reads nothing. So a peer takes two reads of a turn at most.
 //
 // Threads: one engine's. Lifetime: the poller outlives it; it is not destroyed inside
 // `on_activity`.
@@ -31,6 +31,7 @@
 #include "transport/control/control_frame.h"
 #include "transport/control/shared_tls.h"
 #include "transport/descriptor.h"
+#include "transport/path.h"
 #include "transport/poller.h"
 #include "transport/sockets/address.h"
 #include "transport/tls/tls_stream.h"
@@ -55,11 +56,12 @@ class ControlSocket final : private PollHandler, private Handshaker {
   // Begins to watch. RESOURCE_EXHAUSTED: the poller is full.
   absl::Status Start() { return Watch(WantedEvents()); }
 
-  // Before the first byte. A client's: TLS begins now, with `server`, whose host it must name. A
-  // server's: a peer whose first byte is TLS's gets TLS; another one is read as it is, for a socket
-  // may join a link, whose own TLS then follows, and whoever lacks TLS should be told so.
+  // Before the first byte. A client's: TLS begins now, with `server`, whose host it must name, and
+  // whose engine it may ask for (wanted_engine.h). A server's: a peer whose first byte is TLS's
+  // gets TLS; another one is read as it is, for a socket may join a link, whose own TLS then
+  // follows, and whoever lacks TLS should be told so.
   absl::Status StartTls(TlsCredentials* credentials, SharedTls* tls, uint64_t now_ns,
-                        const ServerAddress& server);
+                        const ServerAddress& server, uint32_t wanted_engine = kAnyEngine);
   void ExpectTls(TlsCredentials* credentials, SharedTls* tls, uint64_t now_ns);
   // What is received comes from a peer that has proved what the credentials ask for.
   bool is_secured() const { return stream_.state() == TlsStream::State::kUp; }

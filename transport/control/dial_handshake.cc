@@ -33,6 +33,7 @@ HandshakeStep DialHandshake::Begin(const std::string& server_address) {
   hello_.allow_routed = terms_.policy.allow_routed;
   hello_.host = ReadHostFacts();
   hello_.hello = terms_.options.hello;
+  hello_.wanted_engine = wanted_engine();
   HandshakeStep step;
   step.Send(ControlType::kClientHello, Encode(hello_));
   hello_.hello.clear();
@@ -81,6 +82,8 @@ absl::StatusOr<HandshakeStep> DialHandshake::OnServerHello(ByteSpan body) {
   WEFT_RETURN_IF_ERROR(CheckServerHello(hello_, server_));
   ConnectionFacts& facts = *connection_.facts;
   facts.peer_hello = std::move(server_.hello);
+  facts.path.server_engine = server_.engine;
+  facts.path.server_engines = server_.engines;
   facts.candidates =
       DescribePairs(server_.candidates, hello_.paths, server_.paths, /*as_client=*/true);
   if (HasViable(facts.candidates)) return TryNext({});

@@ -69,6 +69,7 @@ class DialHandshake {
   // When OnAlarm() is to be called; it may be called earlier. It changes with each event.
   uint64_t alarm_ns() const;
   State state() const { return state_; }
+  uint32_t wanted_engine() const { return terms_.options.link.server_engine; }
 
  private:
   absl::StatusOr<HandshakeStep> Take(const ControlFrame& frame);

@@ -12,6 +12,7 @@
 #include "core/strings.h"
 #include "transport/control/control_frame.h"
 #include "transport/control/hello.pb.h"
+#include "transport/control/wanted_engine.h"
 #include "transport/framing/credit_window.h"
 #include "transport/framing/framed_connection.h"
 #include "transport/hmac.h"
@@ -25,6 +26,7 @@ constexpr uint32_t kMaxPrefixBits = 128;  // of IPv6
 constexpr size_t kMaxLocalSocketBytes = sizeof(sockaddr_un::sun_path) - 1;  // its final zero
 // 16 times what any of our paths asks for: what larger batches would save no longer shows.
 constexpr uint32_t kMaxBatchBytes = 1u << 20;
+static_assert(control::ClientHello::kWantedEngineFieldNumber == kWantedEngineField);
 
 absl::Status Malformed(const char* what, std::string_view why) {
   return absl::DataLossError(StrCat("the peer's ", what, " is malformed: ", why));
@@ -383,7 +385,8 @@ std::string Encode(const ClientHello& hello) {
   proto.set_version_max(hello.versions.max);
   FillCommon(hello, kClientSide, &proto);
   proto.set_allow_routed(hello.allow_routed);
-  return proto.SerializeAsString();
+  // In front of all others, wherever its number would put it.
+  return StrCat(EncodeWantedEngine(hello.wanted_engine), proto.SerializeAsString());
 }
 
 std::string Encode(const ServerHello& hello) {
@@ -394,6 +397,8 @@ std::string Encode(const ServerHello& hello) {
   proto.set_local_socket(hello.local_socket);
   proto.set_local_nonce_high(hello.local_nonce.high);
   proto.set_local_nonce_low(hello.local_nonce.low);
+  proto.set_engine(hello.engine);
+  proto.set_engines(hello.engines);
   return proto.SerializeAsString();
 }
 
@@ -448,6 +453,7 @@ absl::StatusOr<ClientHello> DecodeClientHello(ByteSpan body, std::string_view bo
   WEFT_RETURN_IF_ERROR(CheckCommon(&proto, kWhat, &hello));
   hello.host = Check(proto.host(), kClientSide, boot_id);
   hello.allow_routed = proto.allow_routed();
+  if (proto.wanted_engine() != 0) hello.wanted_engine = proto.wanted_engine() - 1;
   return hello;
 }
 
@@ -465,6 +471,13 @@ absl::StatusOr<ServerHello> DecodeServerHello(ByteSpan body, std::string_view bo
   }
   hello.local_socket = proto.local_socket();
   hello.local_nonce = {proto.local_nonce_high(), proto.local_nonce_low()};
+  const bool right = proto.engine() < proto.engines() && proto.engines() <= kMaxToldEngines;
+  if (!right && (proto.engine() != 0 || proto.engines() != 0)) {
+    return Malformed(kWhat, StrCat("engine ", proto.engine(), " of ", proto.engines(),
+                                   "; there are ", kMaxToldEngines, " at most"));
+  }
+  hello.engine = proto.engine();
+  hello.engines = proto.engines();
   return hello;
 }
 

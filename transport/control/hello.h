@@ -36,6 +36,9 @@ inline constexpr size_t kMaxCandidates = 40;
 // Of a hello's message itself: features, offers, candidates, and twice the dozen that stand alone,
 // with as many again for what newer releases may add.
 inline constexpr size_t kMaxHelloFields = 168;
+// That a server may say it has: more than any host has processors. (A server of this release has
+// kMaxEngines; what clients open for each of them has a bound by this.)
+inline constexpr uint32_t kMaxToldEngines = 4096;
 
 struct ControlLimits {
   uint32_t window_slots = 64;
@@ -95,6 +98,7 @@ struct ClientHello {
   HostFacts host;
   std::string hello;
   bool allow_routed = false;
+  uint32_t wanted_engine = kAnyEngine;  // else any number: the server takes it modulo its engines
 };
 
 struct ServerHello {
@@ -110,6 +114,8 @@ struct ServerHello {
   std::string local_socket;
   Nonce128 local_nonce;
   std::string hello;
+  uint32_t engine = 0;
+  uint32_t engines = 0;  // 0: it did not say; else > engine, <= kMaxToldEngines
 };
 
 // What follows names a candidate by its place in ServerHello::candidates, < kMaxCandidates.

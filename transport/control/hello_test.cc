@@ -105,6 +105,27 @@ TEST(Hello, ComesBackAsItWasSent) {
   EXPECT_EQ(*DecodeBye(AsBytes(EncodeBye("so long"))), "so long");
 }
 
+TEST(Hello, AServerSaysWhichOfItsEnginesHasTheConnection) {
+  ServerHello hello = FullServerHello();
+  const auto older = DecodeServerHello(AsBytes(Encode(hello)));
+  ASSERT_TRUE(older.ok()) << older.status();
+  EXPECT_EQ(older->engines, 0u) << "it does not say";
+  hello.engine = 2;
+  hello.engines = 3;
+  const auto said = DecodeServerHello(AsBytes(Encode(hello)));
+  ASSERT_TRUE(said.ok()) << said.status();
+  EXPECT_EQ(said->engine, 2u);
+  EXPECT_EQ(said->engines, 3u);
+  hello.engine = 3;
+  const absl::Status beyond = DecodeServerHello(AsBytes(Encode(hello))).status();
+  EXPECT_EQ(beyond.code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(Contains(beyond, "engine 3 of 3")) << beyond;
+  hello.engines = kMaxToldEngines + 1;
+  EXPECT_FALSE(DecodeServerHello(AsBytes(Encode(hello))).ok());
+  hello.engines = 0;
+  EXPECT_FALSE(DecodeServerHello(AsBytes(Encode(hello))).ok());
+}
+
 TEST(Hello, TheLargestOfTheApplicationPasses) {
   ClientHello hello = FullClientHello();
   hello.hello.assign(kMaxHelloBytes, 'x');

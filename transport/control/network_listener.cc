@@ -182,6 +182,8 @@ void NetworkListener::Stop() {
 }
 
 void NetworkListener::OnReady(uint32_t) {
+  const uint32_t engines = state_->options.engines;
+  if (accepts() && engines > 1 && state_->shared->engines() < engines) return Pause(kFullPauseNs);
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
     if (!context_->newcomers->MakeRoom(context_->now_ns())) return Pause(kFullPauseNs);
     if (held_.size() >= kMaxHeld) return Pause(kFullPauseNs);
@@ -212,7 +214,10 @@ void NetworkListener::OnEnd(Arrival* arrival, Arrival::End end) {
   if (end == Arrival::End::kGone) return;
   if (holding_ && end == Arrival::End::kClient) return Hold(arrival->Release());
   const SharedListener& shared = *state_->shared;
-  GiveTo(end == Arrival::End::kJoin ? shared.NumberIn(arrival->token()) : shared.LeastLoaded(),
+  const uint32_t wanted = arrival->wanted_engine();
+  GiveTo(end == Arrival::End::kJoin ? shared.NumberIn(arrival->token())
+         : wanted != kAnyEngine     ? wanted % shared.engines()
+                                    : shared.LeastLoaded(),
          arrival->Release());
 }
 

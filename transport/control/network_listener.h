@@ -66,7 +66,8 @@ class NetworkListener final : public Listener,
   // Clients taken in one round, so that others get their turn.
   static constexpr int kAcceptsAtOnce = 16;
   // How long not to ask when this process has no descriptors left, and when there are too many
-  // strangers: a listener that could take nobody would keep the engine awake.
+  // strangers, or engines have still to join: a listener that could take nobody would keep the
+  // engine awake.
   static constexpr uint64_t kPauseNs = 100'000'000;
   static constexpr uint64_t kFullPauseNs = 10'000'000;
   // Clients kept aside; the next ones wait in the kernel's queue, as they do for strangers.

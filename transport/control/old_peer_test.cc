@@ -1,11 +1,13 @@
 // A peer of an older release: what it does not know is not asked of it.
 
 #include <memory>
+#include <string>
 
 #include "gtest/gtest.h"
 #include "transport/control/negotiate.h"
 #include "transport/control/testing/network_world.h"
 #include "transport/control/testing/relay.h"
+#include "transport/control/wanted_engine.h"
 
 namespace weft {
 namespace {
@@ -63,6 +65,22 @@ TEST_F(OldPeerTest, WithoutTheFeatureNothingIsAskedAndTheRestWorks) {
   ASSERT_TRUE(end->Send("the rest"));
   ASSERT_TRUE(RunRelayed([&] { return !end->received.empty(); }));
   EXPECT_FALSE(probe.done);
+}
+
+// What asks for an engine is a field that such a server does not know.
+TEST_F(OldPeerTest, AWishForAnEngineIsPassedOver) {
+  const std::string wish = EncodeWantedEngine(2);
+  std::string unheard = wish;
+  unheard[0] = static_cast<char>(14 << 3 | 5);
+  relay_->Replace(wish, unheard);
+  ConnectOptions options = Over({PathKind::kTcp});
+  options.link.server_engine = 2;
+  NetworkEnd* const end = DialAt(relay_->address(), options);
+  ASSERT_TRUE(RunRelayed([&] { return end->opened() || end->closed(); }));
+  ASSERT_TRUE(end->opened()) << end->why();
+  ASSERT_TRUE(end->Send("the rest"));
+  ASSERT_TRUE(RunRelayed([&] { return !end->received.empty(); }));
+  EXPECT_FALSE(acceptor_.ends.back()->connection().engine_wanted());
 }
 
 }  // namespace

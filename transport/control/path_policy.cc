@@ -8,6 +8,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/framing/credit_window.h"
+#include "transport/options.h"
 
 namespace weft {
 namespace {
@@ -307,6 +308,10 @@ absl::Status CheckLinkOptions(const LinkOptions& options, const std::string& hel
                        "0 or 100000000 to 3600000000000 (100 ms to 1 h)");
   }
   if (options.path_timeout_ns == 0) return OutOfBounds("path_timeout_ns", 0, "at least 1");
+  if (options.server_engine != kAnyEngine && options.server_engine >= kMaxEngines) {
+    return OutOfBounds("server_engine", options.server_engine,
+                       "0 to 63, kAnyEngine, or at a channel kSameEngine");
+  }
   WEFT_RETURN_IF_ERROR(CheckNoneTwice(options.paths, "LinkOptions::paths"));
   WEFT_RETURN_IF_ERROR(CheckNoneTwice(options.denied_paths, "LinkOptions::denied_paths"));
   if (hello.size() > kMaxHelloBytes) {

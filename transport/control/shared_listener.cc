@@ -79,6 +79,11 @@ uint32_t SharedListener::LeastLoaded() const {
   return least;
 }
 
+uint32_t SharedListener::engines() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return static_cast<uint32_t>(takers_.size());
+}
+
 uint32_t SharedListener::NumberIn(const Nonce128& token) const {
   const auto number = static_cast<uint32_t>(token.high >> (64 - kNumberBits));
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -2,7 +2,9 @@
 // socket that listens, and accepts. Each socket that it has accepted is handed to the engine that
 // it is for, which makes a connection of it, as if it had accepted it itself:
 //
-//   a client            goes to the engine with the fewest connections
+//   a client            goes to the engine with the fewest connections, or to the one that it asks
+//                       for (wanted_engine.h), modulo the engines; if that one has no room, or has
+//                       left, the socket is closed, and the client comes again
 //   a link's socket     goes to the engine whose number is in its token: that is where the
 //                       handshake is that waits for it (sockets/join.h)
 //
@@ -72,6 +74,8 @@ class SharedListener {
   // The engine with the fewest connections, those included that it has still to take; among those
   // that have room, and engine 0.
   uint32_t LeastLoaded() const;
+  // How many there are, with those that have left: their numbers stay theirs.
+  uint32_t engines() const;
   // Whom a token names; 0 if that is nobody: engine 0 then finds that it waits for no such token.
   uint32_t NumberIn(const Nonce128& token) const;
   // False: the engine has left, or has too many to take. REQUIRES: number > 0, of an engine.

@@ -18,6 +18,7 @@
 #include "transport/control/newcomers.h"
 #include "transport/control/testing/network_world.h"
 #include "transport/control/testing/stranger.h"
+#include "transport/options.h"
 #include "transport/sockets/join.h"
 #include "transport/sockets/socket.h"
 
@@ -131,6 +132,9 @@ class SharedListenerTest : public NetworkTest {
     options.link.connect_timeout_ns = Patient().link.connect_timeout_ns;
     acceptor_.echo = true;
     Listen(address, options);
+    JoinUntil(engines, options);
+  }
+  void JoinUntil(size_t engines, const ListenOptions& options) {
     while (others_.size() + 1 < engines) {
       others_.push_back(std::make_unique<Other>());
       Other& other = *others_.back();
@@ -323,6 +327,164 @@ TEST_F(SharedListenerTest, WithoutItsFirstListenerTheOthersKeepTheirClients) {
   }
 }
 
+// --- clients that ask for an engine -------------------------------------------------------------
+
+ConnectOptions Asking(PathKind path, uint32_t engine) {
+  ConnectOptions options = Over({path});
+  options.link.server_engine = engine;
+  return options;
+}
+
+TEST_P(SharedListenerPathTest, AClientGetsTheEngineThatItAsksFor) {
+  Serve(3);
+  for (const uint32_t wanted : {2u, 2u, 1u, 2u, 0u, 1u}) {
+    NetworkEnd* const end = Open(Asking(GetParam(), wanted));
+    ASSERT_TRUE(end->opened()) << end->why();
+    EXPECT_EQ(end->connection().path().server_engine, wanted);
+    EXPECT_EQ(end->connection().path().server_engines, 3u);
+    ASSERT_TRUE(end->Send("there and back"));
+    ASSERT_TRUE(RunAll([&] { return !end->received.empty(); }));
+    const Connection& there = DoorOf(wanted).ends.back()->connection();
+    EXPECT_EQ(there.path().server_engine, wanted);
+    EXPECT_TRUE(there.engine_wanted());
+  }
+  EXPECT_EQ(Clients(), Counts({1, 2, 3}));
+  OpenMany(3, GetParam());
+  EXPECT_EQ(Clients(), Counts({3, 3, 3})) << "others still go where the fewest are";
+  EXPECT_FALSE(DoorOf(0).ends.back()->connection().engine_wanted());
+}
+
+TEST_P(SharedListenerPathTest, WithTlsAsWithout) {
+  SecurityOptions security;
+  security.psk_name = "tests";
+  security.psk_secret = std::string(32, 'k');
+  ListenOptions listen;
+  listen.security = security;
+  Serve(3, "127.0.0.1:0", listen);
+  for (const uint32_t wanted : {2u, 2u, 1u}) {
+    ConnectOptions options = Asking(GetParam(), wanted);
+    options.security = security;
+    NetworkEnd* const end = Open(options);
+    ASSERT_TRUE(end->opened()) << end->why();
+    EXPECT_EQ(end->connection().path().server_engine, wanted);
+    EXPECT_EQ(end->connection().path().identity.authentication, Authentication::kPreSharedKey);
+  }
+  EXPECT_EQ(Clients(), Counts({0, 1, 2}));
+}
+
+TEST_F(SharedListenerTest, ANumberBeyondTheEnginesIsOneOfThem) {
+  Serve(3);
+  NetworkEnd* const end = Open(Asking(PathKind::kTcp, kMaxEngines - 1));
+  ASSERT_TRUE(end->opened()) << end->why();
+  EXPECT_EQ(end->connection().path().server_engine, (kMaxEngines - 1) % 3);
+  // Whoever keeps no rule may say any.
+  for (const uint32_t wanted : {64u, 4711u, kAnyEngine - 2, kAnyEngine - 1}) {
+    ClientHello hello = GoodHello();
+    hello.wanted_engine = wanted;
+    Stranger stranger = NewStranger();
+    stranger.Say(Preamble() + Frame(ControlType::kClientHello, Encode(hello)));
+    ASSERT_TRUE(RunUntilHeard(stranger, ControlType::kServerHello));
+    const auto answer = DecodeServerHello(AsBytes(stranger.Body(ControlType::kServerHello)));
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    EXPECT_EQ(answer->engine, wanted % 3);
+    EXPECT_EQ(answer->engines, 3u);
+  }
+}
+
+TEST_F(SharedListenerTest, AServerWithOneEngineTakesEveryWish) {
+  Serve(1);
+  NetworkEnd* const end = Open(Asking(PathKind::kTcp, 5));
+  ASSERT_TRUE(end->opened()) << end->why();
+  EXPECT_EQ(end->connection().path().server_engine, 0u);
+  EXPECT_EQ(end->connection().path().server_engines, 1u);
+}
+
+TEST_F(SharedListenerTest, AHelloThatAsksMayComeInPieces) {
+  Serve(3);
+  ClientHello hello = GoodHello();
+  hello.wanted_engine = 2;
+  const std::string all = Preamble() + Frame(ControlType::kClientHello, Encode(hello));
+  for (const size_t cut : {1u, 4u, 8u, 15u, 17u, 20u}) {
+    Stranger stranger = NewStranger();
+    stranger.Say(all.substr(0, cut));
+    ExpectService();  // the server has been there meanwhile
+    EXPECT_FALSE(stranger.Listen());
+    stranger.Say(all.substr(cut));
+    ASSERT_TRUE(RunUntilHeard(stranger, ControlType::kServerHello)) << cut;
+    const auto answer = DecodeServerHello(AsBytes(stranger.Body(ControlType::kServerHello)));
+    ASSERT_TRUE(answer.ok()) << answer.status();
+    EXPECT_EQ(answer->engine, 2u) << cut;
+  }
+}
+
+TEST_F(SharedListenerTest, WhoAsksForABusyEngineWaitsForItAndForNoOther) {
+  Serve(3);
+  stuck_ = 2;
+  NetworkEnd* const end = Dial(Asking(PathKind::kTcp, 2));
+  for (int i = 0; i < 2; ++i) ExpectService();
+  EXPECT_FALSE(end->opened() || end->closed());
+  stuck_ = kNoEngine;
+  ASSERT_TRUE(RunAll([&] { return end->opened() || end->closed(); }));
+  ASSERT_TRUE(end->opened()) << end->why();
+  EXPECT_EQ(end->connection().path().server_engine, 2u);
+}
+
+// One whose line is full has 128 strangers to take. Others are served, and it is when it is there.
+TEST_F(SharedListenerTest, ManyWhoAskForABusyEngineDisturbNoOther) {
+  Serve(2);
+  stuck_ = 1;
+  ClientHello hello = GoodHello();
+  hello.wanted_engine = 1;
+  constexpr size_t kMore = 20;
+  std::vector<Stranger> strangers;
+  for (size_t i = 0; i < SharedListener::kMaxWaiting + kMore; ++i) {
+    strangers.push_back(NewStranger());
+    strangers.back().Say(Preamble() + Frame(ControlType::kClientHello, Encode(hello)));
+  }
+  ASSERT_TRUE(RunAll([&] { return Counted(0, "listener.handovers_refused") == kMore; }));
+  ExpectService();
+  EXPECT_EQ(Clients(), Counts({1, 0}));
+  strangers.clear();
+  stuck_ = kNoEngine;
+  ASSERT_TRUE(RunAll(
+      [&] { return !listener_->shared()->HasWaiting(1) && Counted(1, "listener.accepted") == 0; }));
+  NetworkEnd* const end = Open(Asking(PathKind::kTcp, 1));
+  ASSERT_TRUE(end->opened()) << end->why();
+  EXPECT_EQ(end->connection().path().server_engine, 1u);
+}
+
+// While they joined one after the other, who came early was placed among those that were there.
+TEST_F(SharedListenerTest, NobodyIsAcceptedBeforeAllHaveJoined) {
+  ListenOptions options;
+  options.engines = 3;
+  Serve(1, "127.0.0.1:0", options);
+  NetworkEnd* const early = Dial(Asking(PathKind::kTcp, 2));
+  for (int turns = 0; turns < 200; ++turns) {
+    client_->Poll();
+    server_->Poll();
+  }
+  EXPECT_EQ(Counted(0, "listener.accepted"), 0u);
+  options.link.connect_timeout_ns = Patient().link.connect_timeout_ns;
+  JoinUntil(3, options);
+  ASSERT_TRUE(RunAll([&] { return early->opened() || early->closed(); }));
+  ASSERT_TRUE(early->opened()) << early->why();
+  EXPECT_EQ(early->connection().path().server_engine, 2u);
+  EXPECT_EQ(Clients(), Counts({0, 0, 1}));
+}
+
+TEST_F(SharedListenerTest, ANumberThatNoServerHasIsRefusedAtOnce) {
+  Serve(2);
+  NetworkEnd end;
+  for (const uint32_t wanted : {kMaxEngines, kSameEngine}) {
+    const absl::Status status =
+        client_->transport()
+            .Connect(listener_->address(), Asking(PathKind::kTcp, wanted), &end)
+            .status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_NE(status.message().find("server_engine"), absl::string_view::npos) << status;
+  }
+}
+
 // --- links' sockets -----------------------------------------------------------------------------
 
 TEST_F(SharedListenerTest, ATokenIsGoodAtItsOwnEngineAlone) {
@@ -444,14 +606,13 @@ TEST_F(SharedListenerTest, WhoIsOnTheWayWhenAListenerStopsIsToldSo) {
   OpenMany(1, PathKind::kTcp);
   stuck_ = 1;
   Stranger handed_over = NewStranger();
-  handed_over.Say(Preamble());
+  handed_over.Say(Preamble() + Frame(ControlType::kClientHello, Encode(GoodHello())));
   Stranger silent = NewStranger();
   ExpectService();  // engine 0 has accepted both, and engine 1 has one of them to take
   EXPECT_EQ(Clients(), Counts({2, 0}));
   stuck_ = kNoEngine;
   listener_.reset();
   others_[0]->listener.reset();
-  handed_over.Say(Frame(ControlType::kClientHello, Encode(GoodHello())));
   silent.Say(Preamble() + Frame(ControlType::kClientHello, Encode(GoodHello())));
   for (Stranger* const stranger : {&handed_over, &silent}) {
     ASSERT_TRUE(RunUntilHungUp(*stranger));

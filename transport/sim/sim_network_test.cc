@@ -37,6 +37,18 @@ TEST_F(SimNetworkTest, AMessageTakesTheDelayOfItsWire) {
   EXPECT_EQ(now_ns() - start_ns, 10'000u);
 }
 
+// A node has one engine.
+TEST_F(SimNetworkTest, EveryEngineThatIsAskedForIsTheOne) {
+  Listen("db");
+  ConnectOptions options;
+  options.link.server_engine = 5;
+  const auto [client, server] = Pair("app", "db", options);
+  for (Endpoint* const end : {client, server}) {
+    EXPECT_EQ(end->connection().path().server_engine, 0u);
+    EXPECT_EQ(end->connection().path().server_engines, 1u);
+  }
+}
+
 TEST_F(SimNetworkTest, BytesTakeTheTimeOfTheirBandwidth) {
   Listen("db");
   const auto [client, server] = Pair("app", "db");

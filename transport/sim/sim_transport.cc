@@ -273,6 +273,7 @@ absl::Status SimTransport::StartLink(Peer& peer, bool active, uint64_t nonce,
   ConnectionFacts& facts = peer.connection->facts();
   facts.path = links_.path();
   facts.path.peer = fabric_->NameOf(peer.node);
+  facts.path.server_engines = 1;  // which every wish means
   facts.candidates = {{PathKind::kSim, PathCandidate::Outcome::kChosen, "the simulated network",
                        LinkKind::kSimulated}};
   LinkPeer link_peer;

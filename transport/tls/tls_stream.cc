@@ -156,6 +156,19 @@ absl::Status TlsStream::Start(TlsCredentials* credentials, TlsScratch* scratch, 
   return absl::OkStatus();
 }
 
+absl::Status TlsStream::AlsoOffer(std::string_view protocol) {
+  // Ours: a name that this side has made
+  WEFT_CHECK(speaks_first_ && !protocol.empty() && protocol.size() <= 255);
+  const std::string names =
+      StrCat("\6weft/1", std::string(1, static_cast<char>(protocol.size())), protocol);
+  ERR_clear_error();
+  if (SSL_set_alpn_protos(ssl_, reinterpret_cast<const unsigned char*>(names.data()),
+                          static_cast<unsigned int>(names.size())) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(StrCat("TLS: ", TakeTlsErrors()));
+}
+
 // --- the calls -----------------------------------------------------------------------------------
 
 ssize_t TlsStream::Read(const iovec* iovecs, int count, size_t seen_bytes) {

@@ -98,6 +98,10 @@ class TlsStream {
   absl::Status Start(TlsCredentials* credentials, TlsScratch* scratch, uint64_t now_ns,
                      std::string_view host = {}, std::string_view address = {},
                      const TlsKey& key = {});
+  // A client's: its hello offers one more protocol (ALPN) behind weft/1. No server of ours chooses
+  // it: it is for who looks at the hello on the way in. 1 to 255 bytes. REQUIRES: between Start()
+  // and the first Flush().
+  absl::Status AlsoOffer(std::string_view protocol);
 
   // The bytes read into `iovecs`; 0: the peer has ended the stream in good order. A stream that
   // ends without TLS's own end may have been cut by anybody on the way: that is an error.

@@ -575,6 +575,15 @@ TEST(TlsStreamTest, OtherClientThatSpeaksOurProtocolIsWelcome) {
   EXPECT_TRUE(met.ok()) << met;
 }
 
+// By which a client asks for an engine, of whatever release the server is.
+TEST(TlsStreamTest, AnotherAlpnNameBehindOursIsPassedOver) {
+  const absl::Status met = MeetOther([](SSL* ssl) {
+    constexpr unsigned char kNames[] = "\x06weft/1\x0dweft-engine/3";
+    SSL_set_alpn_protos(ssl, kNames, sizeof(kNames) - 1);
+  });
+  EXPECT_TRUE(met.ok()) << met;
+}
+
 TEST(TlsStreamTest, Tls12IsRefused) {
   const absl::Status met = MeetOther([](SSL* ssl) {
     SSL_set_alpn_protos(ssl, kWeft, 7);
