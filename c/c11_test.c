@@ -40,7 +40,8 @@ AT(weft_engine_options, no_spin, 32);
 AT(weft_engine_options, reserved, 36);
 AT(weft_engine_options, now_ns, 40);
 AT(weft_engine_options, now_arg, 48);
-SIZE(weft_engine_options, 56);
+AT(weft_engine_options, log, 56);
+SIZE(weft_engine_options, 64);
 
 AT(weft_channel_options, struct_size, 0);
 AT(weft_channel_options, security, 8);

@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "core/clock.h"
+#include "core/log.h"
 #include "weft/c.h"
 #include "weft/engine.h"
 
@@ -32,6 +33,7 @@ class HostClock final : public Clock {
 
 struct weft_engine {
   std::optional<weft::c::HostClock> clock;  // none: the real one
+  std::optional<weft::Log> log;             // none: the process's
   weft::Engine* engine = nullptr;
   std::unique_ptr<weft::Engine> owned;  // null: the channel's or server's that this is part of
   weft::EngineOptions::Drive drive = weft::EngineOptions::Drive::kCaller;

@@ -1,4 +1,6 @@
 // weft/c_host.h: a host's memory and log, and what it is told.
+#include "c/host.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -6,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "c/channel.h"
 #include "c/engine.h"
 #include "c/server.h"
@@ -70,25 +73,6 @@ void Write(const weft_log& log, const LogRecord& record) {
   log.write(log.arg, &to);
 }
 
-absl::Status SetLog(const weft_log* given) {
-  if (given == nullptr) {
-    SetLogSink(nullptr);
-    return absl::OkStatus();
-  }
-  weft_log from;
-  WEFT_RETURN_IF_ERROR(ReadOptions("weft_log", given, &from));
-  WEFT_RETURN_IF_ERROR(CheckReserved("weft_log", from.reserved));
-  if (from.write == nullptr) return absl::InvalidArgumentError("weft_log: write is NULL");
-  if (from.min_level < 0 || from.min_level > WEFT_LOG_ERROR) {
-    return absl::InvalidArgumentError(StrCat("weft_log: min_level is ", from.min_level,
-                                             "; it is WEFT_LOG_DEBUG to WEFT_LOG_ERROR: 1 to 4"));
-  }
-  const int level = from.min_level != 0 ? from.min_level : WEFT_LOG_INFO;
-  SetLogSink([from](const LogRecord& record) { Write(from, record); },
-             static_cast<LogLevel>(level));
-  return absl::OkStatus();
-}
-
 // --- metrics ------------------------------------------------------------------------------------
 
 void Tell(const ChannelStats& stats, weft_metric each, void* arg) {
@@ -131,6 +115,33 @@ void Tell(const ServerStats& stats, weft_metric each, void* arg) {
 void Tell(std::string_view of, const MemoryAmount& amount, weft_metric each, void* arg) {
   each(arg, StrCat("memory.", of, ".bytes").c_str(), amount.bytes);
   each(arg, StrCat("memory.", of, ".peak_bytes").c_str(), amount.peak_bytes);
+}
+
+}  // namespace
+
+absl::StatusOr<HostLog> ReadHostLog(const weft_log& given) {
+  weft_log from;
+  WEFT_RETURN_IF_ERROR(ReadOptions("weft_log", &given, &from));
+  WEFT_RETURN_IF_ERROR(CheckReserved("weft_log", from.reserved));
+  if (from.write == nullptr) return absl::InvalidArgumentError("weft_log: write is NULL");
+  if (from.min_level < 0 || from.min_level > WEFT_LOG_ERROR) {
+    return absl::InvalidArgumentError(StrCat("weft_log: min_level is ", from.min_level,
+                                             "; it is WEFT_LOG_DEBUG to WEFT_LOG_ERROR: 1 to 4"));
+  }
+  return HostLog{[from](const LogRecord& record) { Write(from, record); },
+                 static_cast<LogLevel>(from.min_level != 0 ? from.min_level : WEFT_LOG_INFO)};
+}
+
+namespace {
+
+absl::Status SetLog(const weft_log* given) {
+  if (given == nullptr) {
+    SetLogSink(nullptr);
+    return absl::OkStatus();
+  }
+  WEFT_ASSIGN_OR_RETURN(HostLog log, ReadHostLog(*given));
+  SetLogSink(std::move(log.sink), log.min_level);
+  return absl::OkStatus();
 }
 
 }  // namespace

@@ -208,6 +208,32 @@ TEST(HostLogTest, TheProgramHearsWhatItAskedFor) {
   EXPECT_EQ(lines.texts.size(), 1u);
 }
 
+TEST(HostLogTest, AnEngineHasALogOfItsOwn) {
+  Lines of_process;
+  Lines of_engine;
+  auto log = Defaults<weft_log>();
+  log.write = Lines::Write;
+  log.arg = &of_process;
+  ASSERT_OK(weft_log_set(&log));
+  log.arg = &of_engine;
+  auto options = Defaults<weft_engine_options>();
+  options.log = &log;
+  options.drive = WEFT_CALLER;
+  weft_engine* engine = nullptr;
+  ASSERT_OK(weft_engine_new(&options, &engine));
+  const weft_task wrong = [](void*) { weft_server_call_finish(nullptr, nullptr, kNone); };
+  ASSERT_OK(weft_engine_post(engine, wrong, nullptr));
+  EXPECT_GT(weft_engine_poll(engine, 0), 0);
+  EXPECT_THAT(of_engine.texts, Contains(HasSubstr("weft_server_call_finish()")));
+  EXPECT_THAT(of_process.texts, testing::Not(Contains(HasSubstr("weft_server_call_finish()"))));
+  EXPECT_OK(weft_engine_free(engine));
+  EXPECT_OK(weft_log_set(nullptr));
+
+  log.min_level = -1;
+  EXPECT_THAT(Take(weft_engine_new(&options, &engine)), HasSubstr("min_level is -1"));
+  EXPECT_EQ(engine, nullptr);
+}
+
 TEST(HostLogTest, WrongLogsAreRefused) {
   auto log = Defaults<weft_log>();
   EXPECT_EQ(Take(weft_log_set(&log)), "3: weft_log: write is NULL");

@@ -55,6 +55,7 @@ typedef struct weft_engine weft_engine;
 typedef struct weft_channel weft_channel;
 typedef struct weft_message weft_message;
 typedef struct weft_context weft_context;
+typedef struct weft_log weft_log;  // weft/c_host.h
 
 // Somebody else's bytes. {NULL, 0} is empty.
 typedef struct weft_bytes {
@@ -136,6 +137,7 @@ typedef struct weft_engine_options {
   // returned. NULL: the kernel's monotonic clock. Threads sleep by that one in any case.
   uint64_t (*now_ns)(void* arg);
   void* now_arg;
+  const weft_log* log;  // of what is said in its turns; NULL: weft_log_set()'s
 } weft_engine_options;
 
 weft_status* weft_engine_new(const weft_engine_options* options, weft_engine** engine);

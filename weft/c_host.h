@@ -65,18 +65,19 @@ typedef struct weft_log_record {
   const char* text;  // one line, without its end, of at most 4 KiB
 } weft_log_record;
 
-typedef struct weft_log {
+struct weft_log {
   size_t struct_size;
   // On any thread, one at a time. Calls no function of Weft that may log: what it logs is dropped.
   void (*write)(void* arg, const weft_log_record* record);
   void* arg;
   int32_t min_level;  // what is below is dropped, and not made; 0: WEFT_LOG_INFO
   uint32_t reserved;  // 0
-} weft_log;
+};
 
-// The process's. NULL: silence, which it begins with (unless WEFT_LOG is in the environment). When
-// this returns write() of the one before is not running, and is not called again.
-// REQUIRES: not inside a write().
+// The process's: of all that is not said in the turns of an engine with a log of its own
+// (weft_engine_options.log). NULL: silence, which it begins with (unless WEFT_LOG is in the
+// environment). When this returns write() of the one before is not running, and is not called
+// again. REQUIRES: not inside a write().
 weft_status* weft_log_set(const weft_log* log);
 
 // --- metrics: what was counted ------------------------------------------------------------------

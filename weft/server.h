@@ -52,6 +52,7 @@ class CompletionStore;
 class Engine;
 class ExportedMemory;
 class Handover;
+class Log;
 class Registrations;
 class ServerCore;
 class ServerInterceptor;
@@ -129,6 +130,7 @@ struct ServerOptions {
   uint32_t stream_window_bytes = 64 << 10;
   BufferPoolOptions buffers = {};  // of AllocateBuffer()
   // The server's own engines only: EngineOptions.
+  Log* log = nullptr;
   uint64_t spin_ns = kDefaultSpinNs;
   int cpu = -1;  // EngineOptions::cpu, where there is one engine; of several: `cpus`
   // Engines of its own, each with its thread: 1 to kMaxEngines. They serve the same address,
