@@ -194,10 +194,10 @@ class Server {
   // ALREADY_EXISTS: one of that name is there. FAILED_PRECONDITION: already listening.
   absl::Status AddService(Service* service, Executor* executor = nullptr);
 
-  // Serves at `address` (transport.h; port 0: any free one) when this returns OK. May be called
-  // again for further addresses. With handover_path it takes the socket of the process that serves,
-  // if one does, and then serves nobody before Ready(). FAILED_PRECONDITION: that one hands over to
-  // another process. PERMISSION_DENIED: it is another user's.
+  // Serves at `address` (transport.h; port 0: any free one; systemd:NAME) when this returns OK. May
+  // be called again for further addresses. With handover_path it takes the socket of the process
+  // that serves, if one does, and then serves nobody before Ready(). FAILED_PRECONDITION: that one
+  // hands over to another process. PERMISSION_DENIED: it is another user's.
   absl::Status Listen(const std::string& address);
 
   // After the last Listen(), with handover_path: the process that has served stops accepting, and
