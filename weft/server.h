@@ -112,7 +112,7 @@ struct ServerOptions {
   uint64_t max_record_bytes = 64 << 20;
   // Keeps outcomes across restarts (weft/service.h), outlives this. Null: kept while this runs.
   CompletionStore* completion_store = nullptr;
-  // A Unix socket's absolute path, for Ready(). docs/guide.md, "Upgrade without a refused call".
+  // A socket's absolute path; max_sessions is 0. docs/guide.md, "Upgrade without a refused call".
   std::string handover_path = {};
   std::function<void()> on_handed_over = {};  // Shutdown() is due: it serves; not inside of this
   uint32_t max_connections = 1024;  // ListenOptions::max_connections, of all engines together

@@ -208,6 +208,7 @@ absl::Status Serve(const Security& security) {
                         ServerOptionsFromFlags(security, policy.get()));
   const std::string handover = absl::GetFlag(FLAGS_handover);
   std::atomic<bool> handed_over = false;
+  if (!handover.empty()) options.max_sessions = 0;
   options.handover_path = handover;
   options.on_handed_over = [&handed_over] {
     handed_over = true;
