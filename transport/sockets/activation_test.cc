@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 
 constexpr pid_t kSelf = 77;
 
-std::string ErrorOf(const absl::Status& status) { return ToStd(status.message()); }
+std::string ErrorOf(const absl::Status& status) { return std::string(ToStd(status.message())); }
 
 // --- the variables -------------------------------------------------------------------------------
 
