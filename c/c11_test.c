@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "weft/c.h"
+#include "weft/c_host.h"
 #include "weft/c_memory.h"
 #include "weft/c_server.h"
 #include "weft/c_stream.h"
@@ -37,7 +38,10 @@ AT(weft_engine_options, name, 16);
 AT(weft_engine_options, spin_ns, 24);
 AT(weft_engine_options, no_spin, 32);
 AT(weft_engine_options, reserved, 36);
-SIZE(weft_engine_options, 40);
+AT(weft_engine_options, now_ns, 40);
+AT(weft_engine_options, now_arg, 48);
+AT(weft_engine_options, log, 56);
+SIZE(weft_engine_options, 64);
 
 AT(weft_channel_options, struct_size, 0);
 AT(weft_channel_options, security, 8);
@@ -83,7 +87,33 @@ AT(weft_server_options, max_streams, 80);
 AT(weft_server_options, stream_window_messages, 84);
 AT(weft_server_options, stream_window_bytes, 88);
 AT(weft_server_options, log_allowed_calls, 92);
-SIZE(weft_server_options, 96);
+AT(weft_server_options, executor, 96);
+SIZE(weft_server_options, 104);
+
+AT(weft_executor, struct_size, 0);
+AT(weft_executor, run, 8);
+AT(weft_executor, arg, 16);
+SIZE(weft_executor, 24);
+
+AT(weft_memory_hooks, struct_size, 0);
+AT(weft_memory_hooks, take, 8);
+AT(weft_memory_hooks, give, 16);
+AT(weft_memory_hooks, arg, 24);
+SIZE(weft_memory_hooks, 32);
+
+AT(weft_log_record, struct_size, 0);
+AT(weft_log_record, level, 8);
+AT(weft_log_record, line, 12);
+AT(weft_log_record, file, 16);
+AT(weft_log_record, text, 24);
+SIZE(weft_log_record, 32);
+
+AT(weft_log, struct_size, 0);
+AT(weft_log, write, 8);
+AT(weft_log, arg, 16);
+AT(weft_log, min_level, 24);
+AT(weft_log, reserved, 28);
+SIZE(weft_log, 32);
 
 AT(weft_piece, offset, 0);
 AT(weft_piece, buffer, 8);
@@ -131,8 +161,38 @@ static void Refuse(void* arg, weft_server_call* call) {
   weft_server_call_finish(call, weft_status_new(WEFT_NOT_FOUND, "no such thing"), Text("unused"));
 }
 
+static void* TakeMemory(void* arg, size_t bytes, size_t alignment, int kind) {
+  void* memory = aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+  (void)kind;
+  if (memory == NULL) return NULL;
+  ++*(_Atomic int*)arg;
+  return memset(memory, 0, bytes);
+}
+
+static void GiveMemory(void* arg, void* memory, size_t bytes, size_t alignment, int kind) {
+  (void)arg;
+  (void)bytes;
+  (void)alignment;
+  (void)kind;
+  free(memory);
+}
+
+static void WriteLine(void* arg, const weft_log_record* record) {
+  (void)arg;
+  fprintf(stderr, "%d %s:%d %s\n", record->level, record->file, record->line, record->text);
+}
+
+/* Of "channel.calls_ok". */
+static void Look(void* arg, const char* name, uint64_t value) {
+  if (strcmp(name, "channel.calls_ok") == 0) *(uint64_t*)arg = value;
+}
+
 int main(void) {
   int calls = 0;
+  _Atomic int blocks = 0;
+  uint64_t calls_ok = 0;
+  weft_memory_hooks hooks = {sizeof(hooks), TakeMemory, GiveMemory, NULL};
+  weft_log log = {sizeof(log), WriteLine, NULL, WEFT_LOG_WARNING, 0};
   weft_server* server = NULL;
   weft_channel* channel = NULL;
   weft_method twice = 0;
@@ -142,6 +202,9 @@ int main(void) {
   weft_call_options options;
   weft_status* status = NULL;
 
+  hooks.arg = &blocks;
+  ExpectOk(weft_memory_set_hooks(&hooks));
+  ExpectOk(weft_log_set(&log));
   ExpectOk(weft_service_add_method(service, "Twice", WEFT_UNARY, WEFT_ONCE, Twice, &calls));
   ExpectOk(weft_service_add_method(service, "Refuse", WEFT_UNARY, WEFT_ONCE, Refuse, NULL));
   ExpectOk(weft_server_new(NULL, NULL, &server));
@@ -159,6 +222,9 @@ int main(void) {
   ExpectOk(weft_call(channel, twice, Text(""), &options, reply));
   EXPECT(Is(weft_message_bytes(reply), ""));
   EXPECT(calls == 2);
+  ExpectOk(weft_channel_metrics(channel, Look, &calls_ok));
+  EXPECT(calls_ok == 2);
+  EXPECT(blocks > 0);
 
   status = weft_call(channel, refuse, Text("ab"), &options, reply);
   EXPECT(weft_status_code(status) == WEFT_NOT_FOUND);

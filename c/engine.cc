@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "c/host.h"
 #include "c/status.h"
 #include "core/strings.h"
 #include "transport/engine.h"
@@ -44,13 +45,19 @@ weft_status* weft_engine_new(const weft_engine_options* options, weft_engine** e
   if (from.inbox_slots != 0) to.inbox_slots = static_cast<uint32_t>(from.inbox_slots);
   if (from.name != nullptr) to.name = from.name;
   if (from.spin_ns != 0 || from.no_spin != 0) to.spin_ns = from.spin_ns;
+  auto given = std::make_unique<weft_engine>();
+  if (from.now_ns != nullptr) to.clock = &given->clock.emplace(from.now_ns, from.now_arg);
+  if (from.log != nullptr) {
+    absl::StatusOr<weft::c::HostLog> log = weft::c::ReadHostLog(*from.log);
+    WEFT_C_RETURN_IF_ERROR(log.status());
+    to.log = &given->log.emplace(std::move(log->sink), log->min_level);
+  }
   absl::StatusOr<std::unique_ptr<Engine>> made = weft::OpenNetworkEngine(to);
   WEFT_C_RETURN_IF_ERROR(made.status());
-  auto* const given = new weft_engine;
   given->engine = made->get();
   given->owned = *std::move(made);
   given->drive = to.drive;
-  *engine = given;
+  *engine = given.release();
   return nullptr;
 }
 

@@ -6,14 +6,34 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "core/clock.h"
+#include "core/log.h"
 #include "weft/c.h"
 #include "weft/engine.h"
 
+namespace weft::c {
+
+// A program's.
+class HostClock final : public Clock {
+ public:
+  HostClock(uint64_t (*now_ns)(void* arg), void* arg) : now_ns_(now_ns), arg_(arg) {}
+  uint64_t NowNs() const override { return now_ns_(arg_); }
+
+ private:
+  uint64_t (*const now_ns_)(void* arg);
+  void* const arg_;
+};
+
+}  // namespace weft::c
+
 struct weft_engine {
+  std::optional<weft::c::HostClock> clock;  // none: the real one
+  std::optional<weft::Log> log;             // none: the process's
   weft::Engine* engine = nullptr;
   std::unique_ptr<weft::Engine> owned;  // null: the channel's or server's that this is part of
   weft::EngineOptions::Drive drive = weft::EngineOptions::Drive::kCaller;

@@ -68,6 +68,11 @@ absl::Status ReadServerOptions(const weft_server_options* given, weft_server* se
   Set(&to->stream_window_messages, from.stream_window_messages);
   Set(&to->stream_window_bytes, from.stream_window_bytes);
   to->log_allowed_calls = from.log_allowed_calls != 0;
+  if (from.executor == nullptr) return absl::OkStatus();
+  weft_executor executor;
+  WEFT_RETURN_IF_ERROR(ReadOptions("weft_executor", from.executor, &executor));
+  if (executor.run == nullptr) return absl::InvalidArgumentError("weft_executor: run is NULL");
+  to->executor = &server->executor.emplace(executor);
   return absl::OkStatus();
 }
 
@@ -97,7 +102,20 @@ absl::Status OutcomeOf(weft_server_call& handle, weft_status* status, weft_bytes
   return absl::OkStatus();
 }
 
+void RunTask(void* task) {
+  const std::unique_ptr<Function<void()>> owned(static_cast<Function<void()>*>(task));
+  (*owned)();
+}
+
 }  // namespace
+
+bool HostExecutor::Run(Function<void()> task) {
+  auto held = std::make_unique<Function<void()>>(std::move(task));
+  if (host_.run(host_.arg, RunTask, held.get()) == 0) return false;
+  held.release();  // the task's, which may have run by now
+  return true;
+}
+
 }  // namespace weft::c
 
 using weft::c::HasOneReply;

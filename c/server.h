@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "c/bytes_message.h"
 #include "c/engine.h"
 #include "c/stream.h"
+#include "core/function.h"
 #include "weft/authorization.h"
 #include "weft/c_server.h"
 #include "weft/generated.h"
@@ -47,11 +49,26 @@ struct weft_server_call final : public weft::c::BytesMessage {
   weft_stream* stream = nullptr;                // null: not asked for
 };
 
+namespace weft::c {
+
+// A program's.
+class HostExecutor final : public Executor {
+ public:
+  explicit HostExecutor(const weft_executor& host) : host_(host) {}
+  bool Run(Function<void()> task) override;
+
+ private:
+  const weft_executor host_;
+};
+
+}  // namespace weft::c
+
 struct weft_server {
   weft::c::Use of_engine;
   weft_engine own_engine;         // unless it is on one of the program's
   weft_engine* engine = nullptr;  // one of the two
   std::unique_ptr<weft::PolicyFile> policy;
+  std::optional<weft::c::HostExecutor> executor;
   std::vector<std::unique_ptr<weft_service>> services;
   std::unique_ptr<weft::Server> server;  // goes before all of that
   std::string address;                   // the first one

@@ -1,5 +1,9 @@
 #include "core/log.h"
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -12,42 +16,75 @@
 #include "core/fork_guard.h"
 
 namespace weft {
-namespace {
 
-struct SinkState {
+// A sink, and who is in it: the process's, or one Log's.
+struct internal::LogOutput {
   std::mutex mutex;
-  LogSink sink;           // guarded by mutex
-  bool changing = false;  // guarded by mutex: the sink may be half of one
+  LogSink sink;                                // guarded by mutex
+  bool changing = false;                       // guarded by mutex: the sink may be half of one
+  std::atomic<int> threshold{kLogUnresolved};  // of this sink; the environment is the process's
   // A sink may take long, so no fork waits for it. Another thread that is inside has it still, and
   // is not in the child: the mutex is as new there.
   ForkWatch fork_watch{&InChild, this};
 
   static void InChild(void* state);
+  static LogOutput& OfThisThread();
 };
 
+namespace {
+
+using internal::kLogOff;
+using internal::kLogUnresolved;
+using internal::LogOutput;
+
 // Never destroyed: threads may still log while the process exits.
-SinkState& State() {
-  static SinkState& state = *new SinkState;
-  return state;
+LogOutput& OfProcess() {
+  static LogOutput& output = *new LogOutput;
+  return output;
 }
 
-thread_local bool inside_sink = false;
+// How many Logs hear what. No sink is called with its mutex.
+struct Levels {
+  std::mutex mutex;
+  std::array<int, kLogOff + 1> logs = {};  // guarded by mutex: by their threshold
 
-void SinkState::InChild(void* state) {
-  if (inside_sink) return;  // a sink has forked: it has the mutex, in the child as well
-  auto& self = *static_cast<SinkState*>(state);
-  new (&self.mutex) std::mutex;
-  if (!self.changing) return;
-  new (&self.sink) LogSink;
-  self.changing = false;
-  internal::log_threshold.store(internal::kLogOff, std::memory_order_relaxed);
+  Levels() {
+    OfProcess();  // is there before the mutex is ever held
+    HoldOverFork(mutex);
+  }
+
+  // To log_threshold. REQUIRES: the mutex is held.
+  void Publish() const {
+    int lowest = OfProcess().threshold.load(std::memory_order_relaxed);
+    for (int level = lowest; level-- > 0;) {
+      if (logs[static_cast<size_t>(level)] > 0) lowest = level;
+    }
+    internal::log_threshold.store(lowest, std::memory_order_relaxed);
+  }
+};
+
+Levels& TheLevels() {
+  static Levels& levels = *new Levels;
+  return levels;
 }
 
-// REQUIRES: the mutex is held.
-void Install(SinkState& state, LogSink sink, int threshold) {
-  state.sink = std::move(sink);
-  internal::log_threshold.store(state.sink ? threshold : internal::kLogOff,
-                                std::memory_order_relaxed);
+void Count(int threshold, int change) {
+  Levels& levels = TheLevels();
+  const std::lock_guard<std::mutex> lock(levels.mutex);
+  levels.logs[static_cast<size_t>(threshold)] += change;
+  levels.Publish();
+}
+
+thread_local const LogOutput* inside = nullptr;  // whose sink this thread is in
+thread_local Log* log_of_thread = nullptr;
+
+// REQUIRES: the output's mutex is held.
+void Install(LogOutput& output, LogSink sink, int threshold) {
+  output.sink = std::move(sink);
+  Levels& levels = TheLevels();
+  const std::lock_guard<std::mutex> lock(levels.mutex);
+  output.threshold.store(output.sink ? threshold : kLogOff, std::memory_order_relaxed);
+  levels.Publish();
 }
 
 std::optional<LogLevel> ParseLevel(std::string_view name) {
@@ -78,18 +115,45 @@ std::string OneLine(std::string_view text) {
 }
 
 // REQUIRES: the mutex is held.
-void InstallFromEnvironment(SinkState& state) {
+void InstallFromEnvironment(LogOutput& process) {
   const char* wanted = std::getenv("WEFT_LOG");
-  if (wanted == nullptr || *wanted == '\0') return Install(state, nullptr, internal::kLogOff);
+  if (wanted == nullptr || *wanted == '\0') return Install(process, nullptr, kLogOff);
   const std::optional<LogLevel> level = ParseLevel(wanted);
   if (!level) {
     std::fprintf(stderr, "weft: WEFT_LOG=%s is not a level; debug, info, warning or error is.\n",
                  wanted);
   }
-  Install(state, StderrLogSink(), static_cast<int>(level.value_or(LogLevel::kInfo)));
+  Install(process, StderrLogSink(), static_cast<int>(level.value_or(LogLevel::kInfo)));
 }
 
 }  // namespace
+
+void internal::LogOutput::InChild(void* state) {
+  auto& self = *static_cast<LogOutput*>(state);
+  if (inside == &self) return;  // its sink has forked: it has the mutex, in the child as well
+  new (&self.mutex) std::mutex;
+  if (!self.changing) return;
+  new (&self.sink) LogSink;
+  self.changing = false;
+  // What is logged for nobody is dropped where it is written.
+  self.threshold.store(kLogOff, std::memory_order_relaxed);
+}
+
+internal::LogOutput& internal::LogOutput::OfThisThread() {
+  Log* (*const find)() = find_log.load(std::memory_order_relaxed);
+  const Log* const log = find != nullptr ? find() : log_of_thread;
+  return log != nullptr ? *log->output_ : OfProcess();
+}
+
+Log::Log(LogSink sink, LogLevel min_level) : output_(std::make_unique<internal::LogOutput>()) {
+  output_->sink = std::move(sink);
+  const int level = std::clamp(static_cast<int>(min_level), 1, kLogOff);
+  const int threshold = output_->sink ? level : kLogOff;
+  output_->threshold.store(threshold, std::memory_order_relaxed);
+  Count(threshold, 1);
+}
+
+Log::~Log() { Count(output_->threshold.load(std::memory_order_relaxed), -1); }
 
 std::string_view LogLevelName(LogLevel level) {
   switch (level) {
@@ -106,14 +170,14 @@ std::string_view LogLevelName(LogLevel level) {
 }
 
 void SetLogSink(LogSink sink, LogLevel min_level) {
-  WEFT_CHECK(!inside_sink);
-  SinkState& state = State();
+  WEFT_CHECK(inside == nullptr);
+  LogOutput& process = OfProcess();
   LogSink previous;  // Destroyed after the lock is released: its destructor is foreign code.
-  std::lock_guard<std::mutex> lock(state.mutex);
-  state.changing = true;
-  previous = std::exchange(state.sink, nullptr);
-  Install(state, std::move(sink), static_cast<int>(min_level));
-  state.changing = false;
+  std::lock_guard<std::mutex> lock(process.mutex);
+  process.changing = true;
+  previous = std::exchange(process.sink, nullptr);
+  Install(process, std::move(sink), static_cast<int>(min_level));
+  process.changing = false;
 }
 
 LogSink StderrLogSink() {
@@ -128,24 +192,31 @@ LogSink StderrLogSink() {
 
 namespace internal {
 
-bool ResolveLogEnabled(LogLevel level) {
-  SinkState& state = State();
-  std::lock_guard<std::mutex> lock(state.mutex);
+LogScope::LogScope(Log* log) : outer_(std::exchange(log_of_thread, log)) {}
+LogScope::~LogScope() { log_of_thread = outer_; }
+Log* LogScope::current() { return log_of_thread; }
+
+bool IsLogged(LogLevel level) {
   if (log_threshold.load(std::memory_order_relaxed) == kLogUnresolved) {
-    InstallFromEnvironment(state);
+    LogOutput& process = OfProcess();
+    const std::lock_guard<std::mutex> lock(process.mutex);
+    if (log_threshold.load(std::memory_order_relaxed) == kLogUnresolved) {
+      InstallFromEnvironment(process);
+    }
   }
-  return static_cast<int>(level) >= log_threshold.load(std::memory_order_relaxed);
+  const LogOutput& output = LogOutput::OfThisThread();
+  return static_cast<int>(level) >= output.threshold.load(std::memory_order_relaxed);
 }
 
 void WriteLog(LogLevel level, std::string_view file, int line, std::string_view text) {
-  if (inside_sink) return;
+  if (inside != nullptr) return;
   const std::string one_line = OneLine(text);
-  SinkState& state = State();
-  std::lock_guard<std::mutex> lock(state.mutex);
-  if (!state.sink) return;  // Replaced since the caller looked.
-  inside_sink = true;
-  state.sink(LogRecord{level, file, line, one_line});
-  inside_sink = false;
+  LogOutput& output = LogOutput::OfThisThread();
+  std::lock_guard<std::mutex> lock(output.mutex);
+  if (!output.sink) return;  // Replaced since the caller looked.
+  inside = &output;
+  output.sink(LogRecord{level, file, line, one_line});
+  inside = nullptr;
 }
 
 bool LogRateLimit::Allow(uint64_t interval_ns, uint64_t* suppressed) {

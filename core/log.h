@@ -9,7 +9,13 @@
 // Errors are returned, not logged: a message here explains a decision (a path chosen, a connection
 // given up), never replaces a Status. Nothing is logged on the hot path.
 //
-// Threads:   everything from any thread. The sink is called by one thread at a time.
+// SEVERAL INSTANCES in one process, two databases say, have a Log each, which they give to their
+// engines (EngineOptions::log, ServerOptions::log): what is said in the turns of an engine goes
+// there, and not to the process's sink. What else is said is the process's: by functions that run
+// on the caller's thread before or beside an engine's turns. How often a place may say something
+// (WEFT_LOG_EVERY_N_SEC) is the process's as well.
+//
+// Threads:   everything from any thread. A sink is called by one thread at a time.
 // Lifetime:  after SetLogSink returns, the previous sink is neither running nor called again. A
 //            sink may not be changed from within a sink; what a sink itself logs is dropped.
 #pragma once
@@ -17,6 +23,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string_view>
 
 #include "core/strings.h"
@@ -51,13 +58,50 @@ void SetLogSink(LogSink sink, LogLevel min_level = LogLevel::kInfo);
 LogSink StderrLogSink();
 
 namespace internal {
+struct LogOutput;
+}  // namespace internal
+
+// The log of one instance. An empty sink drops all. Outlives the engines that have it; a sink that
+// hears from several of them is called by one thread at a time.
+class Log {
+ public:
+  explicit Log(LogSink sink, LogLevel min_level = LogLevel::kInfo);
+  ~Log();
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+
+ private:
+  friend struct internal::LogOutput;
+
+  const std::unique_ptr<internal::LogOutput> output_;
+};
+
+namespace internal {
 
 inline constexpr int kLogUnresolved = 0;  // nobody has looked at the environment yet
 inline constexpr int kLogOff = 5;
+// The lowest level that anybody hears: the process's sink, or a Log that there is.
 inline std::atomic<int> log_threshold{kLogUnresolved};
 
-// Looks at the environment once, then compares.
-bool ResolveLogEnabled(LogLevel level);
+// Whose this thread's lines are now, as the engines know it; null: the process's.
+inline constinit std::atomic<Log* (*)()> find_log{nullptr};
+
+// The same of a thread that does something for an instance, and is in no turn of an engine.
+class LogScope {
+ public:
+  explicit LogScope(Log* log);
+  ~LogScope();
+  LogScope(const LogScope&) = delete;
+  LogScope& operator=(const LogScope&) = delete;
+
+  static Log* current();
+
+ private:
+  Log* const outer_;
+};
+
+// Looks at the environment once; compares with the level of who hears this thread.
+bool IsLogged(LogLevel level);
 void WriteLog(LogLevel level, std::string_view file, int line, std::string_view text);
 
 // Lets one message through in each interval.
@@ -73,11 +117,10 @@ class LogRateLimit {
 
 }  // namespace internal
 
-// Whether a message of this level would reach a sink: one relaxed load.
+// Whether a message of this level would reach a sink: one relaxed load where nobody hears it.
 inline bool LogEnabled(LogLevel level) {
-  const int threshold = internal::log_threshold.load(std::memory_order_relaxed);
-  if (threshold == internal::kLogUnresolved) return internal::ResolveLogEnabled(level);
-  return static_cast<int>(level) >= threshold;
+  return static_cast<int>(level) >= internal::log_threshold.load(std::memory_order_relaxed) &&
+         internal::IsLogged(level);
 }
 
 }  // namespace weft

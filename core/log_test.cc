@@ -1,6 +1,10 @@
 #include "core/log.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <cstdlib>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
@@ -102,6 +106,121 @@ TEST_F(LogTest, SinkIsCalledByOneThreadAtATime) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(heard_.size(), 2000u);
+}
+
+// --- a Log of an instance's own -----------------------------------------------------------------
+
+struct Heard {
+  LogSink Sink() {
+    return [this](const LogRecord& record) { texts.emplace_back(record.text); };
+  }
+  std::vector<std::string> texts;
+};
+
+TEST_F(LogTest, AScopesLinesGoToItsLogAndNotToTheProcess) {
+  Listen(LogLevel::kInfo);
+  Heard first;
+  Heard second;
+  Log first_log(first.Sink());
+  Log second_log(second.Sink());
+  WEFT_LOG(kInfo, "before");
+  {
+    const internal::LogScope scope(&first_log);
+    WEFT_LOG(kInfo, "of the first");
+    {
+      const internal::LogScope inner(&second_log);
+      WEFT_LOG(kInfo, "of the second");
+    }
+    WEFT_LOG(kInfo, "of the first again");
+  }
+  WEFT_LOG(kInfo, "after");
+  EXPECT_EQ(first.texts, (std::vector<std::string>{"of the first", "of the first again"}));
+  EXPECT_EQ(second.texts, std::vector<std::string>{"of the second"});
+  EXPECT_EQ(heard_, (std::vector<std::string>{"before", "after"}));
+}
+
+TEST_F(LogTest, EachHearsItsOwnLevel) {
+  Listen(LogLevel::kError);
+  Heard low;
+  Heard high;
+  Log low_log(low.Sink(), LogLevel::kDebug);
+  Log high_log(high.Sink(), LogLevel::kError);
+  int evaluated = 0;
+  WEFT_LOG(kWarning, "too low for the process ", ++evaluated);
+  {
+    const internal::LogScope scope(&high_log);
+    WEFT_LOG(kWarning, "too low ", ++evaluated);
+    WEFT_LOG(kError, "an error");
+  }
+  {
+    const internal::LogScope scope(&low_log);
+    EXPECT_TRUE(LogEnabled(LogLevel::kDebug));
+    WEFT_LOG(kDebug, "a detail");
+  }
+  EXPECT_EQ(evaluated, 0);
+  EXPECT_EQ(low.texts, std::vector<std::string>{"a detail"});
+  EXPECT_EQ(high.texts, std::vector<std::string>{"an error"});
+  EXPECT_TRUE(heard_.empty());
+}
+
+TEST_F(LogTest, ALogThatIsGoneIsHeardByNobody) {
+  SetLogSink(nullptr);
+  Heard heard;
+  {
+    Log log(heard.Sink());
+    const internal::LogScope scope(&log);
+    EXPECT_TRUE(LogEnabled(LogLevel::kInfo));
+  }
+  EXPECT_FALSE(LogEnabled(LogLevel::kError));
+  Log silent(nullptr);
+  const internal::LogScope scope(&silent);
+  Listen(LogLevel::kDebug);
+  WEFT_LOG(kError, "nobody hears this");
+  EXPECT_TRUE(heard_.empty());
+}
+
+TEST_F(LogTest, WhatASinkLogsIsDroppedWhosesoeverItIs) {
+  Listen(LogLevel::kInfo);
+  int calls = 0;
+  Log log([&calls](const LogRecord&) {
+    ++calls;
+    const internal::LogScope process(nullptr);
+    WEFT_LOG(kError, "from within");
+  });
+  const internal::LogScope scope(&log);
+  WEFT_LOG(kInfo, "outer");
+  EXPECT_EQ(calls, 1);
+  EXPECT_TRUE(heard_.empty());
+}
+
+// A child would have waited for a thread of its parent's, which was in the other sink.
+TEST_F(LogTest, AChildThatWasForkedInOneSinkUsesTheOther) {
+  const pid_t parent = getpid();
+  std::latch is_in(1);
+  std::latch may_go(1);
+  SetLogSink([&](const LogRecord&) {
+    if (getpid() != parent) return;
+    is_in.count_down();
+    may_go.wait();
+  });
+  std::thread other([] { WEFT_LOG(kInfo, "stays in the process's sink"); });
+  is_in.wait();
+  pid_t child = -1;
+  Log forks([&child](const LogRecord&) { child = fork(); });
+  {
+    const internal::LogScope scope(&forks);
+    WEFT_LOG(kInfo, "forks");
+  }
+  if (child == 0) {
+    alarm(60);  // it ends a child that hangs
+    WEFT_LOG(kInfo, "to the process's sink");
+    _exit(0);
+  }
+  int status = -1;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  may_go.count_down();
+  other.join();
 }
 
 // Each in a process of its own, because the environment is looked at once.

@@ -123,6 +123,7 @@ class ForkTest : public testing::TestWithParam<PathKind> {
     ServerOptions options;
     options.executor = executor;
     options.handover_path = handover_path;
+    if (!handover_path.empty()) options.max_sessions = 0;
     options.executor = executor;
     options.link.peer_timeout_ns = 0;  // the machine may be busy
     options.spin_ns = 0;

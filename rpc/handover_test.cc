@@ -478,7 +478,22 @@ TEST_F(HandoverFailureTest, AnEngineWithoutAThreadHandsNothingOver) {
   const auto engine = *OpenNetworkEngine({.drive = EngineOptions::Drive::kCaller});
   ServerOptions options;
   options.handover_path = path_;
-  EXPECT_TRUE(absl::IsInvalidArgument(Server::Create(*engine, options).status()));
+  options.max_sessions = 0;
+  const absl::Status refused = Server::Create(*engine, options).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(ToStd(refused.message()), HasSubstr("a thread of its own"));
+}
+
+// Both processes would have run a call of which either had an attempt.
+TEST_F(HandoverFailureTest, AServerThatRemembersCallsHandsNothingOver) {
+  ServerOptions options;
+  options.handover_path = path_;
+  const absl::Status refused = Server::Create(options).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(ToStd(refused.message()),
+              HasSubstr("ServerOptions::max_sessions is 65536 beside a handover_path"));
+  options.max_sessions = 0;
+  EXPECT_TRUE(Server::Create(options).ok());
 }
 
 TEST_F(HandoverFailureTest, WhatNoSuccessorSaysEndsItAlone) {

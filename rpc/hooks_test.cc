@@ -1,5 +1,6 @@
 // Two instances of Weft in one process, with a host's hooks: its memory, its executors, its clock,
 // its log and its metrics.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -29,6 +30,10 @@
 
 namespace weft::test {
 namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
 
 // Before anything of Weft takes memory.
 const bool hooked = SetMemoryHooks(HostMemory::Get().hooks()).ok();
@@ -65,9 +70,11 @@ class HostExecutor final : public Executor {
 
 // An instance: engines, a server and a channel to it, with options of its own.
 struct Instance {
-  Instance(uint64_t ahead_ns, PathKind path, uint32_t inbox_slots) : clock(ahead_ns) {
+  Instance(uint64_t ahead_ns, PathKind path, uint32_t inbox_slots, Log* log = nullptr)
+      : clock(ahead_ns) {
     EngineOptions engine_options;
     engine_options.clock = &clock;
+    engine_options.log = log;
     engine_options.spin_ns = 0;
     engine_options.inbox_slots = inbox_slots;
     serving = *OpenNetworkEngine(engine_options);
@@ -214,6 +221,37 @@ TEST_F(HooksTest, TheHostHearsTheLog) {
   }
   SetLogSink({});
   EXPECT_FALSE(lines.empty());
+}
+
+TEST_F(HooksTest, TwoInstancesHaveALogEach) {
+  struct Lines {
+    LogSink Sink() {
+      return [this](const LogRecord& record) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        text += std::string(record.text) + "\n";
+      };
+    }
+    std::mutex mutex;
+    std::string text;
+  };
+  Lines of_process;
+  Lines of_first;
+  Lines of_second;
+  Log first_log(of_first.Sink());
+  Log second_log(of_second.Sink());
+  SetLogSink(of_process.Sink());
+  {
+    Instance first(0, PathKind::kShm, 64, &first_log);
+    Instance second(0, PathKind::kTcp, 64, &second_log);
+    EXPECT_TRUE(first.Echo(10).ok());
+    EXPECT_TRUE(second.Echo(10).ok());
+  }
+  SetLogSink({});
+  EXPECT_THAT(of_first.text, ContainsRegex("path shm[^\n]* chosen"));
+  EXPECT_THAT(of_first.text, Not(ContainsRegex("path tcp[^\n]* chosen")));
+  EXPECT_THAT(of_second.text, ContainsRegex("path tcp[^\n]* chosen"));
+  EXPECT_THAT(of_second.text, Not(ContainsRegex("path shm[^\n]* chosen")));
+  EXPECT_THAT(of_process.text, Not(HasSubstr(" chosen")));
 }
 
 }  // namespace

@@ -72,6 +72,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerOptions& opti
     EngineOptions engine_options;
     engine_options.drive = EngineOptions::Drive::kOwnThread;
     engine_options.name = number == 0 ? "weft-server" : StrCat("weft-server-", number);
+    engine_options.log = options.log;
     engine_options.spin_ns = options.spin_ns;
     engine_options.cpu = options.cpus.empty() ? options.cpu : options.cpus[number];
     WEFT_ASSIGN_OR_RETURN(

@@ -12,6 +12,7 @@
 #include "core/check.h"
 #include "core/fork_guard.h"
 #include "core/futex.h"
+#include "core/log.h"
 #include "core/status.h"
 
 namespace weft {
@@ -63,6 +64,11 @@ void NameAndPinThread(const EngineOptions& options) {
   pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus);
 }
 
+Log* LogOfThisThread() {
+  const internal::Turn* const turn = internal::innermost_turn;
+  return turn != nullptr ? turn->engine->log() : internal::LogScope::current();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(const EngineOptions& options,
@@ -84,6 +90,9 @@ EngineCore::EngineCore(const EngineOptions& options)
       owner_(ThreadNumber()),
       fork_watch_([](void* engine) { static_cast<EngineCore*>(engine)->OnForked(); }, this) {
   turn_ns_ = clock_->NowNs();
+  if (options.log != nullptr) {
+    internal::find_log.store(&LogOfThisThread, std::memory_order_relaxed);
+  }
   if (options.drive == EngineOptions::Drive::kExternal) internal::home_engine = this;
   counters_.Register("engine.wakes", &woken_);
   counters_.Register("engine.wakes", &called_);
@@ -158,8 +167,11 @@ EngineCore::~EngineCore() {
   // A task may have run, and told its poster's owner that all is done, before the poster has rung.
   while (posters_.load(std::memory_order_acquire) > 0) std::this_thread::yield();
   // The transport's last callbacks run here, so this thread is the engine's now.
-  WEFT_CHECK(TakeRole());  // Ours: whoever had it has gone
+  WEFT_CHECK(TakeRole());                                  // Ours: whoever had it has gone
+  internal::Turn turn = {this, internal::innermost_turn};  // what they say goes to its log
+  internal::innermost_turn = &turn;
   transport_.reset();
+  internal::innermost_turn = turn.outer;
 }
 
 // --- driving ------------------------------------------------------------------------------------

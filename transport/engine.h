@@ -130,6 +130,9 @@ class EngineCore final : public Engine {
   // What is asked of it ends with.
   static absl::Status ForkedError();
 
+  // EngineOptions'.
+  Log* log() const { return options_.log; }
+
   // This thread is the engine's: its own, or that of the loop that owns it.
   bool IsHome() const { return drives_itself() ? OnEngine() : is_external() && MayDrive(); }
 

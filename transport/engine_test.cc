@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/log.h"
+
 namespace weft {
 namespace {
 
@@ -640,6 +642,57 @@ TEST(EngineTest, ATaskThatFindsNoRoomStaysItsPosters) {
   EXPECT_TRUE(engine->Post(std::move(task)));
   engine->Poll();
   EXPECT_EQ(ran, 17);
+}
+
+// --- log ----------------------------------------------------------------------------------------
+
+struct Heard {
+  explicit Heard(std::string prefix) : prefix(std::move(prefix)) {}
+  LogSink Sink() {
+    return [this](const LogRecord& record) { lines += prefix + std::string(record.text) + " "; };
+  }
+  const std::string prefix;
+  std::string lines;
+};
+
+// One that says something at its end.
+class LastWords final : public QuietTransport {
+ public:
+  ~LastWords() override { WEFT_LOG(kInfo, "end"); }
+};
+
+TEST(EngineTest, WhatIsSaidInItsTurnsGoesToItsLog) {
+  Heard of_process("process:");
+  Heard of_first("first:");
+  Heard of_second("second:");
+  SetLogSink(of_process.Sink());
+  Log first_log(of_first.Sink());
+  Log second_log(of_second.Sink());
+  EngineOptions options = Options(Drive::kCaller);
+  options.log = &first_log;
+  auto first = *EngineCore::Create(
+      options, [](const EngineContext&) -> absl::StatusOr<std::unique_ptr<Transport>> {
+        return std::make_unique<LastWords>();
+      });
+  options.log = &second_log;
+  const std::unique_ptr<EngineCore> second = MakeEngine(options);
+  const std::unique_ptr<EngineCore> third = MakeEngine(Options(Drive::kCaller));
+  // Turns nest where a callback of one engine waits for another one.
+  ASSERT_TRUE(third->Post([] { WEFT_LOG(kInfo, "c"); }));
+  ASSERT_TRUE(second->Post([] { WEFT_LOG(kInfo, "b"); }));
+  ASSERT_TRUE(first->Post([&] {
+    WEFT_LOG(kInfo, "a1");
+    second->Poll();
+    third->Poll();
+    WEFT_LOG(kInfo, "a2");
+  }));
+  first->Poll();
+  WEFT_LOG(kInfo, "d");
+  first.reset();
+  SetLogSink(nullptr);
+  EXPECT_EQ(of_first.lines, "first:a1 first:a2 first:end ");
+  EXPECT_EQ(of_second.lines, "second:b ");
+  EXPECT_EQ(of_process.lines, "process:c process:d ");
 }
 
 }  // namespace

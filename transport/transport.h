@@ -100,8 +100,9 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
-  // `address`: "host:port", "[v6]:port", port 0 for any free one, "unix:/path"; "sim:NAME" in the
-  // simulated network. The acceptor outlives the listener.
+  // `address`: "host:port", "[v6]:port", port 0 for any free one, "unix:/path"; "systemd:NAME", a
+  // socket that the service manager has opened for this process (docs/guide.md, "Sockets of a
+  // service manager"); "sim:NAME" in the simulated network. The acceptor outlives the listener.
   virtual absl::StatusOr<std::unique_ptr<Listener>> Listen(const std::string& address,
                                                            const ListenOptions& options,
                                                            Acceptor* acceptor) = 0;

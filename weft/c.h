@@ -1,5 +1,6 @@
 // Weft for programs in C, and in every language that calls C: channels, calls, engines.
-// weft/c_server.h has servers, weft/c_stream.h streams, weft/c_memory.h remote memory.
+// weft/c_server.h has servers, weft/c_stream.h streams, weft/c_memory.h remote memory; and
+// weft/c_host.h what a program gives to Weft, and what it is told: memory, log, metrics.
 //
 //   weft_channel* channel;
 //   weft_method get;
@@ -54,6 +55,7 @@ typedef struct weft_engine weft_engine;
 typedef struct weft_channel weft_channel;
 typedef struct weft_message weft_message;
 typedef struct weft_context weft_context;
+typedef struct weft_log weft_log;  // weft/c_host.h
 
 // Somebody else's bytes. {NULL, 0} is empty.
 typedef struct weft_bytes {
@@ -130,6 +132,12 @@ typedef struct weft_engine_options {
   uint64_t spin_ns;     // how long to poll before sleeping; default 50,000; UINT64_MAX: for ever
   uint32_t no_spin;     // sleeps at once; spin_ns is 0 then
   uint32_t reserved;    // 0
+  // The program's clock, for deadlines and timers: nanoseconds since whenever, and never fewer than
+  // a thread has seen before. Asked on any thread, in every turn, until weft_engine_free() has
+  // returned. NULL: the kernel's monotonic clock. Threads sleep by that one in any case.
+  uint64_t (*now_ns)(void* arg);
+  void* now_arg;
+  const weft_log* log;  // of what is said in its turns; NULL: weft_log_set()'s
 } weft_engine_options;
 
 weft_status* weft_engine_new(const weft_engine_options* options, weft_engine** engine);

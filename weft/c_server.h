@@ -13,8 +13,9 @@
 //   weft_server_listen(server, "0.0.0.0:4711");
 //   weft_server_wait(server);
 //
-// A handler runs on the server's engine and does not block; it may answer later, on any thread. It
-// has the right and the duty to finish its call, exactly once.
+// A handler runs on the server's engine and does not block, or on threads of the program's
+// (weft_executor); it may answer later, on any thread. It has the right and the duty to finish its
+// call, exactly once.
 //
 // Copies: a request is copied once, out of the memory that it was received in, as the fields of a
 //   C++ message are. A reply is copied once, into the memory that it is sent from, if it lies in
@@ -53,6 +54,18 @@ void weft_service_free(weft_service* service);
 
 // --- server -------------------------------------------------------------------------------------
 
+// Threads of the program's that run handlers, which may then be slow, and block; also the blocking
+// functions of weft/c_stream.h are for such handlers.
+typedef struct weft_executor {
+  size_t struct_size;
+  // Has task(task_arg) run soon, once, on any thread but not inside of this, and returns 1. 0:
+  // there is no room, and it never runs; the caller gets RESOURCE_EXHAUSTED, "not run". Called on
+  // the engine's thread: it does not block. Until weft_server_free() has returned, which waits for
+  // all tasks, as weft_server_shutdown() does.
+  int (*run)(void* arg, weft_task task, void* task_arg);
+  void* arg;
+} weft_executor;
+
 typedef struct weft_server_options {
   size_t struct_size;
   const char* name;                 // told to clients, stands in their errors
@@ -68,7 +81,8 @@ typedef struct weft_server_options {
   uint32_t max_streams;             // as weft_channel_options
   uint32_t stream_window_messages;
   uint32_t stream_window_bytes;
-  uint32_t log_allowed_calls;  // with a policy: the first of each client and method
+  uint32_t log_allowed_calls;     // with a policy: the first of each client and method
+  const weft_executor* executor;  // of all handlers; NULL: they run on the engine
 } weft_server_options;
 
 // `engine`: NULL: one of its own, with a thread.

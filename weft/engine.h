@@ -54,6 +54,7 @@ namespace weft {
 
 class Connection;
 class EngineCore;
+class Log;
 class Transport;
 
 struct EngineOptions {
@@ -62,6 +63,9 @@ struct EngineOptions {
   Drive drive = Drive::kOwnThread;
   std::string name = "weft";  // of the thread, at most 15 characters
   Clock* clock = nullptr;     // null: Clock::Real(); outlives the engine
+  // Of what is said in its turns, by whatever is on it (weft/log.h); outlives the engine. Null: the
+  // process's sink.
+  Log* log = nullptr;
   // Performance.
   uint64_t spin_ns = kDefaultSpinNs;  // how long to poll without work before sleeping. Higher: no
                                       // wake-up for calls that come closely; costs CPU.

@@ -52,6 +52,7 @@ class CompletionStore;
 class Engine;
 class ExportedMemory;
 class Handover;
+class Log;
 class Registrations;
 class ServerCore;
 class ServerInterceptor;
@@ -111,7 +112,7 @@ struct ServerOptions {
   uint64_t max_record_bytes = 64 << 20;
   // Keeps outcomes across restarts (weft/service.h), outlives this. Null: kept while this runs.
   CompletionStore* completion_store = nullptr;
-  // A Unix socket's absolute path, for Ready(). docs/guide.md, "Upgrade without a refused call".
+  // A socket's absolute path; max_sessions is 0. docs/guide.md, "Upgrade without a refused call".
   std::string handover_path = {};
   std::function<void()> on_handed_over = {};  // Shutdown() is due: it serves; not inside of this
   uint32_t max_connections = 1024;  // ListenOptions::max_connections, of all engines together
@@ -129,6 +130,7 @@ struct ServerOptions {
   uint32_t stream_window_bytes = 64 << 10;
   BufferPoolOptions buffers = {};  // of AllocateBuffer()
   // The server's own engines only: EngineOptions.
+  Log* log = nullptr;
   uint64_t spin_ns = kDefaultSpinNs;
   int cpu = -1;  // EngineOptions::cpu, where there is one engine; of several: `cpus`
   // Engines of its own, each with its thread: 1 to kMaxEngines. They serve the same address,
@@ -192,10 +194,10 @@ class Server {
   // ALREADY_EXISTS: one of that name is there. FAILED_PRECONDITION: already listening.
   absl::Status AddService(Service* service, Executor* executor = nullptr);
 
-  // Serves at `address` (transport.h; port 0: any free one) when this returns OK. May be called
-  // again for further addresses. With handover_path it takes the socket of the process that serves,
-  // if one does, and then serves nobody before Ready(). FAILED_PRECONDITION: that one hands over to
-  // another process. PERMISSION_DENIED: it is another user's.
+  // Serves at `address` (transport.h; port 0: any free one; systemd:NAME) when this returns OK. May
+  // be called again for further addresses. With handover_path it takes the socket of the process
+  // that serves, if one does, and then serves nobody before Ready(). FAILED_PRECONDITION: that one
+  // hands over to another process. PERMISSION_DENIED: it is another user's.
   absl::Status Listen(const std::string& address);
 
   // After the last Listen(), with handover_path: the process that has served stops accepting, and

@@ -14,6 +14,7 @@ namespace weft::embed::redis {
 struct Context;
 struct String;
 struct CallReply;
+struct User;
 
 constexpr int kOk = 0;
 constexpr int kError = 1;
@@ -59,6 +60,11 @@ using TimerId = uint64_t;
   NAME(String*, CreateString, (Context*, const char* text, size_t bytes))          \
   NAME(void, FreeString, (Context*, String*))                                      \
   NAME(const char*, StringPtrLen, (const String*, size_t* bytes))                  \
+  NAME(User*, GetModuleUserFromUserName, (String*))                                \
+  NAME(String*, GetModuleUserACLString, (User*))                                   \
+  NAME(void, FreeModuleUser, (User*))                                              \
+  NAME(Context*, GetDetachedThreadSafeContext, (Context*))                         \
+  NAME(void, SetContextUser, (Context*, const User*))                              \
   NAME(CallReply*, Call, (Context*, const char* command, const char* format, ...)) \
   NAME(void, FreeCallReply, (CallReply*))                                          \
   NAME(int, CallReplyType, (CallReply*))                                           \

@@ -1,6 +1,12 @@
 // A Redis module that serves Redis' commands over Weft from Redis' own event loop.
 //
 //   redis-server --loadmodule ./weft_redis_module.so 127.0.0.1:7000     (or unix:/path)
+//   redis-server --loadmodule ./weft_redis_module.so unix:/path uid:1000 app anyone guest
+//
+// Behind the address stand WHOM USER, WHOM USER, ...: commands of WHOM, as a policy's rules name a
+// client (weft/authorization.h: uid:1000, anyone), run as that user of Redis' access lists (ACL).
+// The first that names a client counts. Who is named by none, whose user is not there or is off, or
+// may not run the command on these keys, gets PERMISSION_DENIED, and nothing has run.
 //
 // Weft starts no thread here. The engine makes turns before each sleep of the loop, in which
 // requests are taken and carried out; their replies leave when the loop has slept: between the two
@@ -12,14 +18,15 @@
 //   Redis          writes the log; sleeps, but not if something was executed
 //   after sleep    executed_ -> replies; engine: they leave
 //
-// There is neither password, access list nor TLS in it: who can connect may run every command that
-// a script may, also where Redis itself asks for a password or restricts its users. So it listens
-// on this host alone, at 127.0.0.1 or, better, at a Unix socket whose folder says who may.
+// Without users behind the address who can connect may run every command that a script may, also
+// where Redis itself asks for a password or restricts its users. There is no TLS. So it listens on
+// this host alone, at 127.0.0.1 or, better, at a Unix socket whose folder says who may.
 //
 // Threads: Redis' main one. Lifetime: the process's; the module cannot be unloaded. In a child that
 //   Redis has forked, to save, the loop does not run, and nothing here does.
 // Errors: the module is not loaded, and Redis' log says why.
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -31,7 +38,9 @@
 #include "core/strings.h"
 #include "embed/redis/redis_api.h"
 #include "embed/redis/redis_commands.weft.h"
+#include "weft/authorization.h"
 #include "weft/engine.h"
+#include "weft/security.h"
 #include "weft/server.h"
 
 namespace weft::embed::redis {
@@ -73,8 +82,70 @@ void Fill(CallReply* from, int depth, Reply* to) {
   }
 }
 
+// Whose commands run as which of Redis' users.
+class Users {
+ public:
+  // `words`: WHOM USER, WHOM USER, ...
+  static absl::StatusOr<Users> Parse(const std::vector<std::string>& words) {
+    if (words.size() % 2 != 0) {
+      return absl::InvalidArgumentError(
+          StrCat("behind ", words.back(), " a user of Redis' is missing: WHOM USER, WHOM USER"));
+    }
+    Users users;
+    for (size_t i = 0; i < words.size(); i += 2) {
+      auto whom = AccessPolicy::Parse(StrCat("allow \"", words[i], "\" *"));
+      if (!whom.ok()) return Annotate(whom.status(), words[i]);
+      users.users_.push_back({*std::move(whom), words[i + 1]});
+    }
+    return users;
+  }
+
+  // None: all may do everything.
+  bool empty() const { return users_.empty(); }
+  // Null: nobody.
+  const std::string* For(const PeerIdentity& client) const {
+    for (const auto& [whom, name] : users_) {
+      if (whom.Decide(client, "", "").allowed) return &name;
+    }
+    return nullptr;
+  }
+
+ private:
+  std::vector<std::pair<AccessPolicy, std::string>> users_;
+};
+
+// A user as he is now: Redis may change or delete him between two commands.
+class ActingUser {
+ public:
+  ActingUser(Context* context, const std::string& name) {
+    String* const word = api.CreateString(context, name.data(), name.size());
+    user_ = api.GetModuleUserFromUserName(word);
+    api.FreeString(context, word);
+    if (user_ == nullptr) return;
+    String* const rules = api.GetModuleUserACLString(user_);
+    size_t bytes = 0;
+    const char* const text = api.StringPtrLen(rules, &bytes);
+    is_off_ = std::string_view(text, bytes).substr(0, 3) == "off";  // or "on", before all else
+    api.FreeString(context, rules);
+  }
+  ActingUser(const ActingUser&) = delete;
+  ActingUser& operator=(const ActingUser&) = delete;
+  ~ActingUser() {
+    if (user_ != nullptr) api.FreeModuleUser(user_);
+  }
+
+  User* get() const { return user_; }
+  bool may_act() const { return user_ != nullptr && !is_off_; }
+
+ private:
+  User* user_ = nullptr;
+  bool is_off_ = false;
+};
+
 class CommandsService final : public Commands::Service {
  public:
+  explicit CommandsService(Users users) : users_(std::move(users)) {}
+
   void StartExecute(UnaryCall<Command, Reply> call) override {
     if (call.request().words().empty() || call.request().words_size() > kMaxWords) {
       return call.Finish(absl::InvalidArgumentError(StrCat(
@@ -84,28 +155,26 @@ class CommandsService final : public Commands::Service {
     if (api.AvoidReplicaTraffic() != 0)
       return Refuse(std::move(call), "Redis has paused its clients");
     if (held_bytes_ > kMaxHeldBytes) return Refuse(std::move(call), "too many replies wait");
-    std::vector<String*> words;
-    words.reserve(static_cast<size_t>(call.request().words_size()));
-    for (const std::string& word : call.request().words()) {
-      words.push_back(api.CreateString(context_, word.data(), word.size()));
+    if (users_.empty()) return Run(std::move(call), nullptr);
+    const PeerIdentity& client = call.context().path().identity;
+    const std::string* const name = users_.For(client);
+    if (name == nullptr) {
+      return call.Finish(absl::PermissionDeniedError(
+          StrCat("no user of Redis' is for this client: ", IdentityText(client))));
     }
-    // "!": replicas and the log get it too; "S": not what belongs to a client's connection; "M":
-    // not what needs memory where there is none left; "E": refusals are replies; "v": an array of
-    // words.
-    CallReply* const reply = api.Call(context_, call.request().words(0).c_str(), "!SMEv",
-                                      words.data() + 1, words.size() - 1);
-    for (String* const word : words) api.FreeString(context_, word);
-    if (reply == nullptr) {
-      call.reply()->set_error("ERR Redis does not run this command for a module");
-    } else {
-      Fill(reply, 0, call.reply());
-      api.FreeCallReply(reply);
+    const ActingUser user(context_, *name);
+    if (!user.may_act()) {
+      return call.Finish(absl::PermissionDeniedError(
+          StrCat("Redis' user ", *name, user.get() == nullptr ? " is not there" : " is off")));
     }
-    Answer(std::move(call));
+    Run(std::move(call), user.get());
   }
 
   // What Redis propagates of a command belongs to the context of the event it was run in.
   void set_context(Context* context) { context_ = context; }
+  // For commands of users, inside of an event: Redis 7.0 ends when it refuses such a one in the
+  // event's own context, for it logs the name of that one's user, and there is none.
+  void set_acting_context(Context* context) { acting_context_ = context; }
   bool has_executed() const { return !executed_.empty(); }
   void SendReplies() {
     held_bytes_ = 0;
@@ -117,6 +186,42 @@ class CommandsService final : public Commands::Service {
   // behind them is refused until they have been sent; a Server counts them only from then on.
   static constexpr size_t kMaxHeldBytes = size_t{64} << 20;
 
+  // `user`: null: who may everything.
+  void Run(UnaryCall<Command, Reply> call, User* user) {
+    std::vector<String*> words;
+    words.reserve(static_cast<size_t>(call.request().words_size()));
+    for (const std::string& word : call.request().words()) {
+      words.push_back(api.CreateString(context_, word.data(), word.size()));
+    }
+    // "!": replicas and the log get it too; "S": not what belongs to a client's connection; "M":
+    // not what needs memory where there is none left; "E": refusals are replies; "v": an array of
+    // words; "C": as the context's user, as his rules permit it.
+    const char* const name = call.request().words(0).c_str();
+    CallReply* reply = nullptr;
+    bool is_denied = false;
+    if (user == nullptr) {
+      reply = api.Call(context_, name, "!SMEv", words.data() + 1, words.size() - 1);
+    } else {
+      api.SetContextUser(acting_context_, user);
+      errno = 0;
+      reply = api.Call(acting_context_, name, "!SMECv", words.data() + 1, words.size() - 1);
+      is_denied = errno == EACCES;
+      api.SetContextUser(acting_context_, nullptr);
+    }
+    for (String* const word : words) api.FreeString(context_, word);
+    if (reply == nullptr) {
+      call.reply()->set_error("ERR Redis does not run this command for a module");
+    } else {
+      Fill(reply, 0, call.reply());
+      api.FreeCallReply(reply);
+    }
+    // A command that was run may have left its own errno.
+    if (is_denied && call.reply()->has_error()) {
+      return call.Finish(absl::PermissionDeniedError(call.reply()->error()));
+    }
+    Answer(std::move(call));
+  }
+
   void Refuse(UnaryCall<Command, Reply> call, std::string_view why) {
     call.reply()->set_error(StrCat("BUSY ", why, "; the command was not run, try again"));
     Answer(std::move(call));
@@ -126,7 +231,9 @@ class CommandsService final : public Commands::Service {
     executed_.push_back(std::move(call));
   }
 
+  const Users users_;
   Context* context_ = nullptr;
+  Context* acting_context_ = nullptr;
   size_t held_bytes_ = 0;  // of executed_
   std::vector<UnaryCall<Command, Reply>> executed_;
 };
@@ -140,17 +247,27 @@ bool IsOfThisHost(std::string_view address) {
 
 class Module {
  public:
-  static absl::StatusOr<std::unique_ptr<Module>> Start(const std::string& address) {
-    if (!IsOfThisHost(address)) {
-      return absl::InvalidArgumentError(StrCat(
-          "the address is ", address, "; it has no password, so it must be one of this host: ",
-          "unix:/PATH, 127.0.0.1:PORT or [::1]:PORT"));
+  // `words`: of the configuration, the first is the address.
+  static absl::StatusOr<std::unique_ptr<Module>> Start(Context* context,
+                                                       std::vector<std::string> words) {
+    if (words.empty()) {
+      return absl::InvalidArgumentError("a word is missing, the address to serve at");
     }
+    const std::string address = std::move(words.front());
+    words.erase(words.begin());
+    if (!IsOfThisHost(address)) {
+      return absl::InvalidArgumentError(
+          StrCat("the address is ", address, "; there is no TLS, so it must be one of this host: ",
+                 "unix:/PATH, 127.0.0.1:PORT or [::1]:PORT"));
+    }
+    WEFT_ASSIGN_OR_RETURN(Users users, Users::Parse(words));
     EngineOptions options;
     options.drive = EngineOptions::Drive::kExternal;
     WEFT_ASSIGN_OR_RETURN(auto engine, OpenNetworkEngine(options));
     WEFT_ASSIGN_OR_RETURN(auto server, Server::Create(*engine));
-    std::unique_ptr<Module> module(new Module(std::move(engine), std::move(server)));
+    std::unique_ptr<Module> module(
+        new Module(std::move(engine), std::move(users), std::move(server)));
+    module->service_.set_acting_context(api.GetDetachedThreadSafeContext(context));
     WEFT_RETURN_IF_ERROR(module->server_->AddService(&module->service_));
     WEFT_RETURN_IF_ERROR(module->server_->Listen(address));
     // It ends the loop's sleep; the work is done before the next one.
@@ -185,8 +302,8 @@ class Module {
   }
 
  private:
-  Module(std::unique_ptr<Engine> engine, std::unique_ptr<Server> server)
-      : engine_(std::move(engine)), server_(std::move(server)) {}
+  Module(std::unique_ptr<Engine> engine, Users users, std::unique_ptr<Server> server)
+      : engine_(std::move(engine)), service_(std::move(users)), server_(std::move(server)) {}
 
   void WakeForTimer(Context* context) {
     const uint64_t now_ns = engine_->clock().NowNs();
@@ -215,17 +332,17 @@ void OnLoop(Context* context, Event, uint64_t subevent, void*) {
 }
 
 // What a module is loaded with: words of the configuration behind its file's name.
-int Load(Context* context, String** words, int count) {
+int Load(Context* context, String** given, int count) {
   // Without the interface there is no log to say so in.
   if (LoadRedisApi(context, &api) != nullptr) return kError;
   api.SetModuleAttribs(context, "weft", /*version=*/1, kApiVersion);
-  if (count != 1) {
-    api.Log(context, "warning", "weft: one word is needed, the address to serve at");
-    return kError;
+  std::vector<std::string> words;
+  for (int i = 0; i < count; ++i) {
+    size_t bytes = 0;
+    const char* const text = api.StringPtrLen(given[i], &bytes);
+    words.emplace_back(text, bytes);
   }
-  size_t bytes = 0;
-  const char* const address = api.StringPtrLen(words[0], &bytes);
-  absl::StatusOr<std::unique_ptr<Module>> module = Module::Start(std::string(address, bytes));
+  absl::StatusOr<std::unique_ptr<Module>> module = Module::Start(context, std::move(words));
   if (!module.ok()) {
     api.Log(context, "warning", "weft: %s", std::string(module.status().message()).c_str());
     return kError;

@@ -124,6 +124,14 @@ class RedisTest(unittest.TestCase):
         redis = self.start(*log)
         self.assertEqual(redis.weft("LLEN", "kept"), (0, "200\n"))
 
+    def test_what_a_user_was_answered_stands_in_the_log_when_redis_is_killed(self):
+        log = ("uid:%d" % os.getuid(), "default", "--appendonly", "yes", "--appendfsync", "always")
+        redis = self.start(*log)
+        self.assertEqual(redis.weft("RPUSH", "kept", "x", calls=50)[0], 0)
+        redis.end(signal.SIGKILL)
+        redis = self.start(*log)
+        self.assertEqual(redis.weft("LLEN", "kept"), (0, "50\n"))
+
     # A write while Redis had paused them ended the process, by a check of its own.
     def test_a_command_is_refused_while_redis_pauses_its_clients(self):
         redis = self.start("--appendonly", "yes")
@@ -141,6 +149,50 @@ class RedisTest(unittest.TestCase):
         self.assertEqual(redis.weft("GET", "saved", calls=200)[0], 0)
         self.assertEqual(redis.weft("GET", "saved"), (0, "yes\n"))
 
+    def assert_denied(self, said, words):
+        denied = (said[0], "PERMISSION_DENIED" in said[1], words in said[1])
+        self.assertEqual(denied, (1, True, True), said)
+
+    # Redis' users come and go, and change, while a client is connected or not.
+    def test_commands_run_as_the_user_that_is_for_their_client(self):
+        redis = self.start("uid:%d" % os.getuid(), "app")
+        self.assert_denied(redis.weft("GET", "app:1"), "user app is not there")
+        redis.own("ACL", "SETUSER", "app", "on", "~app:*", "+get", "+set", "+sort")
+        self.assertEqual(redis.weft("SET", "app:1", "x"), (0, "OK\n"))
+        self.assertEqual(redis.weft("GET", "app:1"), (0, "x\n"))
+        self.assert_denied(redis.weft("SET", "other", "x"), "keys")
+        self.assert_denied(redis.weft("DEL", "app:1"), "command")
+        self.assertEqual(redis.own("EXISTS", "app:1", "other"), "1\n")
+        # What cannot be a command is refused as ever, and ends nobody.
+        for words in (("GET",), ("NOSUCHCOMMAND",), ("",), ("SET", "app:1"),
+                      ("ACL", "DELUSER", "app")):
+            self.assertEqual(redis.weft(*words)[0], 1, words)
+        self.assertIn("object\nother\n", redis.own("ACL", "LOG"))
+        # What a command looks at besides its keys is the user's, too.
+        redis.own("RPUSH", "app:list", "1")
+        status, said = redis.weft("SORT", "app:list", "GET", "secret:*")
+        self.assertEqual(status, 1, said)
+        redis.own("ACL", "SETUSER", "app", "off")
+        self.assert_denied(redis.weft("GET", "app:1"), "user app is off")
+        redis.own("ACL", "DELUSER", "app")
+        self.assert_denied(redis.weft("GET", "app:1"), "user app is not there")
+        redis.own("ACL", "SETUSER", "app", "on", "allkeys", "allcommands")
+        self.assertEqual(redis.weft("DEL", "app:1"), (0, "1\n"))
+
+    def test_the_first_user_whose_clients_have_this_one_counts(self):
+        redis = self.start("uid:%d" % (os.getuid() + 1), "nobody", "uid:%d" % os.getuid(),
+                           "default", "anyone", "guest")
+        redis.own("ACL", "SETUSER", "guest", "on", "~*", "+get")
+        self.assertEqual(redis.weft("SET", "a", "x"), (0, "OK\n"))
+        # Over tcp nobody vouches for a client.
+        self.assertEqual(redis.weft("GET", "a", path="tcp"), (0, "x\n"))
+        self.assert_denied(redis.weft("SET", "a", "y", path="tcp"), "command")
+
+    def test_who_is_named_by_nobody_is_refused(self):
+        redis = self.start("uid:%d" % os.getuid(), "default")
+        self.assertEqual(redis.weft("PING"), (0, "PONG\n"))
+        self.assert_denied(redis.weft("PING", path="tcp"), "nobody has proved who it is")
+
     def said_when_loaded_with(self, *words):
         """By a Redis that does not start, for its module is not loaded."""
         done = subprocess.run(["redis-server", "--port", "0", "--unixsocket", self.folder + "/s",
@@ -151,8 +203,15 @@ class RedisTest(unittest.TestCase):
         return done.stdout
 
     def test_without_an_address_of_this_host_the_module_is_not_loaded_and_says_so(self):
-        self.assertIn("weft: one word is needed, the address to serve at", self.said_when_loaded_with())
+        self.assertIn("weft: a word is missing, the address to serve at", self.said_when_loaded_with())
         self.assertIn("it must be one of this host", self.said_when_loaded_with("0.0.0.0:0"))
+
+    def test_users_that_make_no_sense_are_refused_when_the_module_is_loaded(self):
+        self.assertIn("behind uid:0 a user of Redis' is missing",
+                      self.said_when_loaded_with("127.0.0.1:0", "uid:0"))
+        self.assertIn("is no number of a user",
+                      self.said_when_loaded_with("127.0.0.1:0", "uid:x", "app"))
+        self.assertIn("names nobody", self.said_when_loaded_with("127.0.0.1:0", "app", "app"))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@
 #include "examples/kv/kv_service.h"
 #include "examples/kv/store.h"
 #include "examples/kv/upgrade.h"
+#include "examples/process/service_manager.h"
 #include "examples/process/stop_signal.h"
 #include "weft/authorization.h"
 #include "weft/engine.h"
@@ -34,7 +35,8 @@
 #include "weft/server.h"
 
 ABSL_FLAG(std::string, listen, "127.0.0.1:0",
-          "address to serve at: host:port, [v6]:port or unix:/path; port 0: any free one");
+          "address to serve at: host:port, [v6]:port or unix:/path; port 0: any free one; "
+          "systemd:NAME: the socket of this name that systemd has opened");
 ABSL_FLAG(std::string, address_file, "", "write the address to this file once it is served");
 ABSL_FLAG(std::string, paths, "",
           "paths that clients may use: shm,tcp; empty: WEFT_PATHS or all there are");
@@ -206,6 +208,7 @@ absl::Status Serve(const Security& security) {
                         ServerOptionsFromFlags(security, policy.get()));
   const std::string handover = absl::GetFlag(FLAGS_handover);
   std::atomic<bool> handed_over = false;
+  if (!handover.empty()) options.max_sessions = 0;
   options.handover_path = handover;
   options.on_handed_over = [&handed_over] {
     handed_over = true;
@@ -227,7 +230,10 @@ absl::Status Serve(const Security& security) {
     WEFT_RETURN_IF_ERROR(server->Ready());
   }
   WEFT_RETURN_IF_ERROR(Announce(server->address()));
+  // After an upgrade it is this process that the manager looks after.
+  examples::NotifyServiceManager(weft::StrCat("READY=1\nMAINPID=", getpid()));
   const int signal = stop.Wait();
+  if (!handed_over) examples::NotifyServiceManager("STOPPING=1");
   absl::PrintF("stopping on %s\n", handed_over        ? "a handover"
                                    : signal == SIGINT ? "SIGINT"
                                                       : "SIGTERM");

@@ -84,6 +84,7 @@ absl::StatusOr<std::unique_ptr<ExportedMemory>> ExportedMemory::Create(
   std::unique_ptr<ExportedMemory> made(new ExportedMemory(memory, std::move(cores), origin.handle));
   if (!status.ok()) return status;
   if (FindFile(memory).identity == 0) {
+    const internal::LogScope scope(engines.front()->log());
     WEFT_LOG(
         kInfo, "exporting ", memory.size(),
         " bytes that peers on this host cannot map: over shared memory each of their reads and "

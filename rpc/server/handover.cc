@@ -103,6 +103,7 @@ absl::StatusOr<Descriptor> Handover::TakeListener(const std::string& address) {
 // What can fail comes before the old process is asked to go.
 absl::Status Handover::Ready() {
   const std::lock_guard<std::mutex> lock(mutex_);
+  const internal::LogScope scope(cores_.front()->engine().log());
   WEFT_RETURN_IF_ERROR(CheckNotStopped());
   if (std::exchange(ready_, true)) {
     return absl::FailedPreconditionError("Server::Ready() was called before");
@@ -123,7 +124,10 @@ absl::Status Handover::Ready() {
     listener_.socket.Reset();
     return status;
   }
-  thread_ = std::thread([this] { Offer(); });
+  thread_ = std::thread([this] {
+    const internal::LogScope scope(cores_.front()->engine().log());
+    Offer();
+  });
   return absl::OkStatus();
 }
 

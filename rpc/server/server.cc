@@ -64,6 +64,16 @@ absl::Status CheckEngines(const ServerOptions& options) {
   return absl::OkStatus();
 }
 
+// While one process follows another both run calls, and neither knows which ones the other has run.
+absl::Status CheckHandover(const ServerOptions& options) {
+  if (options.handover_path.empty()) return absl::OkStatus();
+  if (options.max_sessions == 0 && options.completion_store == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("ServerOptions::max_sessions is ", options.max_sessions,
+             " beside a handover_path: calls that run exactly once could run in both processes; "
+             "set max_sessions to 0, and no completion_store"));
+}
+
 std::vector<EngineCore*> EnginesOf(const std::vector<std::unique_ptr<ServerCore>>& cores) {
   std::vector<EngineCore*> engines;
   for (const std::unique_ptr<ServerCore>& core : cores) engines.push_back(&core->engine());
@@ -101,6 +111,7 @@ std::unique_ptr<Server> Server::Make(Engines own_engines, const ServerOptions& o
 
 absl::Status Server::Check(const ServerOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckEngines(options));
+  WEFT_RETURN_IF_ERROR(CheckHandover(options));
   if (options.max_outstanding_calls < 1 || options.max_outstanding_calls > kMaxOutstandingCalls) {
     return absl::InvalidArgumentError(StrCat("ServerOptions::max_outstanding_calls is ",
                                              options.max_outstanding_calls, "; 1 to ",

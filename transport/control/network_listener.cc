@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/sockets/activation.h"
 #include "transport/sockets/address.h"
 #include "transport/sockets/socket.h"
 
@@ -76,6 +77,7 @@ void NetworkListener::OpenLocalSocket() {
 }
 
 absl::Status NetworkListener::Bind(const std::string& text) {
+  if (IsActivated(text)) return Activate(text);
   WEFT_ASSIGN_OR_RETURN(ServerAddress address, ParseServerAddress(text));
   if (state_->options.socket >= 0) return Adopt(address);
   if (address.kind == ServerAddress::Kind::kUnix) {
@@ -121,6 +123,26 @@ absl::Status NetworkListener::Adopt(const ServerAddress& address) {
   state_->shared->is_beyond_host = !bound.is_loopback();
   in_use.host = address.host;
   state_->shared->address = in_use.text();
+  return absl::OkStatus();
+}
+
+absl::Status NetworkListener::Activate(const std::string& text) {
+  absl::StatusOr<Descriptor> socket = TakeActivated(text);
+  // Where another process has it already, that is the one: a second one of the manager's is closed.
+  if (state_->options.socket >= 0) socket = DuplicateListener(state_->options.socket);
+  if (!socket.ok()) return socket.status();
+  WEFT_ASSIGN_OR_RETURN(const KernelAddress bound, LocalAddress(socket->get()));
+  const absl::StatusOr<ServerAddress> in_use = ParseServerAddress(bound.text());
+  if (!in_use.ok()) {
+    return absl::InvalidArgumentError(StrCat("listen on ", text, ": this socket is at ",
+                                             bound.text(),
+                                             ", where no client of Weft's can come: ListenStream= "
+                                             "is a port, ADDRESS:PORT or an absolute path"));
+  }
+  socket_ = *std::move(socket);
+  state_->shared->is_beyond_host =
+      in_use->kind == ServerAddress::Kind::kInternet && !bound.is_loopback();
+  state_->shared->address = in_use->text();
   return absl::OkStatus();
 }
 

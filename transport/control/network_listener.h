@@ -79,6 +79,9 @@ class NetworkListener final : public Listener,
   absl::Status Bind(const std::string& text);
   // The same with ListenOptions::socket.
   absl::Status Adopt(const ServerAddress& address);
+  // The same with a socket of the service manager's, or another process's that was this: the file
+  // of a Unix socket is the manager's.
+  absl::Status Activate(const std::string& text);
   // The rest of Open() and Join(): begins to take clients.
   absl::Status Start();
   // Of the first engine.

@@ -110,6 +110,7 @@ absl::StatusOr<Descriptor> DuplicateListener(int fd) {
   if (!copy.valid() || ::fcntl(copy.get(), F_SETFL, O_NONBLOCK) != 0) {
     return StatusFromErrno(errno, StrCat("duplicate the listening socket ", fd));
   }
+  SetOption(copy.get(), SOL_SOCKET, SO_PASSRIGHTS, 0);  // fails where it is no Unix socket
   return copy;
 }
 
