@@ -2,7 +2,7 @@
 //
 // An offer is one address of one port: connections over it are bound to that address, and so to
 // its port, its GID and its kind of link. Order: by kind of link (InfiniBand, RoCE v2, RoCE v1,
-// iWARP), ports near to this process's processors first, then the faster, IPv4 before IPv6, then by
+// iWARP), ports near to the engine's processors first, then the faster, IPv4 before IPv6, then by
 // name.
 //
 // Threads: pure functions.
@@ -29,9 +29,11 @@ struct RdmaProcessFacts {
   uint64_t memlock_bytes = 0;      // RLIMIT_MEMLOCK; ~0: unlimited
   bool may_lock_any = false;       // CAP_IPC_LOCK: drivers then do not count; siw does
   uint64_t wanted_lock_bytes = 0;  // what one domain registers at least
-  std::vector<int> near_nodes;     // NUMA nodes of the processors it may run on; empty: unknown
+  std::vector<int> near_nodes;     // NUMA nodes whose ports come first; empty: unknown
 };
-RdmaProcessFacts ReadRdmaProcessFacts(uint64_t wanted_lock_bytes);
+// Near are the node `numa_node`, of an engine that has one; else (-1) those of the processors that
+// this thread may run on.
+RdmaProcessFacts ReadRdmaProcessFacts(uint64_t wanted_lock_bytes, int numa_node = -1);
 
 struct RdmaOffer {
   std::string device;  // "mlx5_0:1"

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "transport/devices/numa.h"
 #include "transport/devices/testing/recorded_tree.h"
 
 namespace weft {
@@ -117,6 +118,54 @@ TEST(RdmaChoice, NearPortsComeFirstThenTheFaster) {
   process.near_nodes = {};  // unknown: all are alike
   EXPECT_THAT(Order(ChooseRdma({far, near, fast_and_near}, {}, process)),
               ElementsAre("far:1 10.0.0.3", "fast:1 10.0.0.2", "near:1 10.0.0.1"));
+}
+
+// A machine of two nodes with a card on each, made up: there was none to record.
+class TwoNodes : public testing::Test {
+ protected:
+  TwoNodes() : tree_("roce_v2") {
+    tree_.Add(
+        "[devices/system/node/node0]\ncpulist = 0-3,8\n"
+        "[devices/system/node/node1]\ncpulist = 4-7\n"
+        "[devices/system/node/node2]\ncpulist = \n"  // memory alone
+        "[devices/system/node]\nonline = 0-2\n");
+  }
+  const std::string& sysfs() { return tree_.sources().sysfs; }
+
+  RecordedTree tree_;
+};
+
+TEST_F(TwoNodes, HaveTheirProcessors) {
+  EXPECT_THAT(ProcessorsOfNode(sysfs(), 0), ElementsAre(0, 1, 2, 3, 8));
+  EXPECT_THAT(ProcessorsOfNode(sysfs(), 1), ElementsAre(4, 5, 6, 7));
+  EXPECT_THAT(ProcessorsOfNode(sysfs(), 2), IsEmpty());
+  EXPECT_THAT(ProcessorsOfNode(sysfs(), 3), IsEmpty());
+  EXPECT_THAT(ProcessorsOfNode(sysfs(), -1), IsEmpty());
+  EXPECT_EQ(NodeOfProcessor(sysfs(), 8), 0);
+  EXPECT_EQ(NodeOfProcessor(sysfs(), 4), 1);
+  EXPECT_EQ(NodeOfProcessor(sysfs(), 9), -1);
+  EXPECT_THAT(NodesOfProcessors(sysfs(), {3, 4}), ElementsAre(0, 1));
+  EXPECT_THAT(NodesOfProcessors(sysfs(), {5, 6}), ElementsAre(1));
+  EXPECT_THAT(NodesOfProcessors("/nothing/is/here", {0}), IsEmpty());
+}
+
+TEST_F(TwoNodes, AnEngineThatIsPinnedPrefersTheCardOfItsNode) {
+  RdmaPort of_node0 = MakePort("mlx5_0", LinkKind::kRoceV2, "10.0.0.1");
+  RdmaPort of_node1 = MakePort("mlx5_1", LinkKind::kRoceV2, "10.0.1.1");
+  of_node0.numa_node = 0;
+  of_node1.numa_node = 1;
+  of_node0.gbit_per_s = 400;
+  const auto order_on = [&](int cpu) {
+    RdmaProcessFacts facts = Unlimited();
+    facts.near_nodes = {NodeOfProcessor(sysfs(), cpu)};
+    return Order(ChooseRdma({of_node0, of_node1}, {}, facts));
+  };
+  EXPECT_THAT(order_on(2), ElementsAre("mlx5_0:1 10.0.0.1", "mlx5_1:1 10.0.1.1"));
+  EXPECT_THAT(order_on(5), ElementsAre("mlx5_1:1 10.0.1.1", "mlx5_0:1 10.0.0.1"));
+}
+
+TEST(RdmaProcess, ANodeThatTheEngineHasIsItsOnlyNearOne) {
+  EXPECT_THAT(ReadRdmaProcessFacts(kMiB, /*numa_node=*/5).near_nodes, ElementsAre(5));
 }
 
 TEST(RdmaChoice, TheLeastPreferredOfManyAreCutOff) {
