@@ -260,12 +260,13 @@ absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::vector<Engine*
 }
 
 // In their order: a server whose engines have as many connections each gives the first lane to its
-// first engine, and so on.
+// first engine, and so on; and where there are several cards each lane begins with another one.
 absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(std::vector<ChannelParts> lanes) {
   const auto states = std::make_shared<LaneStates>();
   std::vector<std::unique_ptr<Channel>> made;
   for (ChannelParts& parts : lanes) {
     const auto number = static_cast<uint32_t>(made.size());
+    parts.options.link.first_port += number;
     parts.lanes = states;
     parts.lane = number;
     WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Channel> lane, MakeChannel(std::move(parts)));

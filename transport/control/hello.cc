@@ -383,6 +383,7 @@ std::string Encode(const ClientHello& hello) {
   proto.set_version_max(hello.versions.max);
   FillCommon(hello, kClientSide, &proto);
   proto.set_allow_routed(hello.allow_routed);
+  proto.set_first_port(hello.first_port);
   return proto.SerializeAsString();
 }
 
@@ -448,6 +449,7 @@ absl::StatusOr<ClientHello> DecodeClientHello(ByteSpan body, std::string_view bo
   WEFT_RETURN_IF_ERROR(CheckCommon(&proto, kWhat, &hello));
   hello.host = Check(proto.host(), kClientSide, boot_id);
   hello.allow_routed = proto.allow_routed();
+  hello.first_port = proto.first_port();
   return hello;
 }
 

@@ -95,6 +95,7 @@ struct ClientHello {
   HostFacts host;
   std::string hello;
   bool allow_routed = false;
+  uint32_t first_port = 0;  // LinkOptions::first_port
 };
 
 struct ServerHello {

@@ -3,7 +3,8 @@
 // An offer is one address of one port: connections over it are bound to that address, and so to
 // its port, its GID and its kind of link. Order: by kind of link (InfiniBand, RoCE v2, RoCE v1,
 // iWARP), ports near to the engine's processors first, then the faster, IPv4 before IPv6, then by
-// name.
+// name. Ports that are alike but for the name begin with the one that the filter says, and go
+// round: so connections between the same hosts can use different cards.
 //
 // Threads: pure functions.
 #pragma once
@@ -22,6 +23,7 @@ struct RdmaFilter {
   std::vector<std::string> devices;  // "mlx5_0" (all ports), "mlx5_0:1"
   int gid_index = -1;
   std::vector<Subnet> subnets;
+  uint32_t first_port = 0;  // LinkOptions::first_port: takes none away
 };
 
 // What this process has to know of itself.

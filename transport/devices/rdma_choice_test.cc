@@ -120,6 +120,49 @@ TEST(RdmaChoice, NearPortsComeFirstThenTheFaster) {
               ElementsAre("far:1 10.0.0.3", "fast:1 10.0.0.2", "near:1 10.0.0.1"));
 }
 
+TEST(RdmaChoice, PortsThatAreAlikeBeginWithTheOneThatIsAskedFor) {
+  const std::vector<RdmaPort> ports = {MakePort("a", LinkKind::kRoceV2, "10.0.0.1"),
+                                       MakePort("b", LinkKind::kRoceV2, "10.0.1.1"),
+                                       MakePort("c", LinkKind::kRoceV2, "10.0.2.1")};
+  const auto order = [&](uint32_t first_port) {
+    RdmaFilter filter;
+    filter.first_port = first_port;
+    return Order(ChooseRdma(ports, filter, Unlimited()));
+  };
+  EXPECT_THAT(order(0), ElementsAre("a:1 10.0.0.1", "b:1 10.0.1.1", "c:1 10.0.2.1"));
+  EXPECT_THAT(order(1), ElementsAre("b:1 10.0.1.1", "c:1 10.0.2.1", "a:1 10.0.0.1"));
+  EXPECT_THAT(order(2), ElementsAre("c:1 10.0.2.1", "a:1 10.0.0.1", "b:1 10.0.1.1"));
+  EXPECT_EQ(order(3), order(0));
+  EXPECT_EQ(order(~uint32_t{0}), order(~uint32_t{0} % 3));
+}
+
+// Whichever is asked for: what is better comes first, and what is worse is the last resort.
+TEST(RdmaChoice, ThePortThatIsAskedForComesBeforeNoBetterOne) {
+  RdmaPort slow = MakePort("a", LinkKind::kRoceV2, "10.0.0.1");
+  slow.gbit_per_s = 10;
+  const std::vector<RdmaPort> ports = {slow, MakePort("b", LinkKind::kRoceV2, "10.0.1.1"),
+                                       MakePort("c", LinkKind::kRoceV2, "10.0.2.1"),
+                                       MakePort("d", LinkKind::kIwarp, "10.0.3.1")};
+  RdmaFilter filter;
+  filter.first_port = 1;
+  EXPECT_THAT(Order(ChooseRdma(ports, filter, Unlimited())),
+              ElementsAre("c:1 10.0.2.1", "b:1 10.0.1.1", "a:1 10.0.0.1", "d:1 10.0.3.1"));
+}
+
+TEST(RdmaChoice, AllAddressesOfAPortHaveItsTurn) {
+  std::vector<RdmaPort> ports = {MakePort("a", LinkKind::kRoceV2, "10.0.0.1"),
+                                 MakePort("b", LinkKind::kRoceV2, "10.0.1.1")};
+  for (RdmaPort& port : ports) {
+    RdmaAddress v6 = port.addresses[0];
+    v6.host = port.device == "a" ? "fd00::1" : "fd00:1::1";
+    port.addresses.push_back(v6);
+  }
+  RdmaFilter filter;
+  filter.first_port = 1;
+  EXPECT_THAT(Order(ChooseRdma(ports, filter, Unlimited())),
+              ElementsAre("b:1 10.0.1.1", "a:1 10.0.0.1", "b:1 fd00:1::1", "a:1 fd00::1"));
+}
+
 // A machine of two nodes with a card on each, made up: there was none to record.
 class TwoNodes : public testing::Test {
  protected:
