@@ -17,6 +17,8 @@
 #include "rpc/client/balancing.h"
 #include "rpc/client/bulk_call.h"
 #include "rpc/client/channel.h"
+#include "rpc/client/channel_lanes.h"
+#include "rpc/client/client_connection.h"
 #include "rpc/memory/remote_memory.h"
 #include "rpc/server/exported_memory.h"
 #include "rpc/server/server.h"
@@ -440,6 +442,28 @@ TEST_P(ChannelEnginesTest, ANumberIsTakenModuloTheServersEngines) {
   const absl::Status status = Channel::Open(server_->address(), Asking(kMaxEngines)).status();
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
   EXPECT_NE(status.message().find("server_engine is 64"), absl::string_view::npos) << status;
+}
+
+// Nobody else drives the engine whose connection was lost: the calls that go by others bring it
+// back.
+TEST_P(ChannelEnginesTest, CallsGoByAnotherEngineUntilTheirConnectionIsBack) {
+  Open();
+  Channel& lane = channel_->here();
+  const uint64_t home = Where();
+  ASSERT_TRUE(lane.engine().Post([&lane] {
+    internal::ConnectionOf(lane).EndConnection(absl::UnavailableError("cut"), "cut");
+  }));
+  const auto is_lost = [&lane] {
+    return internal::ConnectionOf(lane).open_connection() == nullptr;
+  };
+  ASSERT_TRUE(lane.engine().RunUntil(is_lost));
+  ASSERT_TRUE(internal::LanesOf(*channel_)->states().IsAway(
+      internal::LanesOf(*channel_)->NumberOfThisThread()));
+  EXPECT_NE(Where(), home);
+  const uint64_t calls_before = lane.stats().calls_ok;
+  while (lane.stats().calls_ok == calls_before) ASSERT_LT(Where(), kEngines);
+  EXPECT_EQ(lane.state(), ChannelState::kReady);
+  EXPECT_EQ(channel_->stats().calls_failed, 0u);
 }
 
 TEST_P(ChannelEnginesTest, OptionsThatDoNotFitAreRefused) {

@@ -319,6 +319,20 @@ void BufferPoolCore::Close(uint32_t engine) {
   for (BufferSlab& slab : full_) close(slab);
 }
 
+namespace {
+
+// In memory of the engines' node, if they have one and the same, and `options` name none.
+BufferPoolOptions OnNodeOf(const std::vector<EngineCore*>& engines, BufferPoolOptions options) {
+  const int node = engines.front()->numa_node();
+  const bool is_all = std::all_of(engines.begin(), engines.end(), [node](const EngineCore* engine) {
+    return engine->numa_node() == node;
+  });
+  if (options.memory.numa_node < 0 && is_all) options.memory.numa_node = node;
+  return options;
+}
+
+}  // namespace
+
 // --- BufferPool ---------------------------------------------------------------------------------
 
 BufferPool::BufferPool(Engine* engine, const BufferPoolOptions& options)
@@ -326,7 +340,8 @@ BufferPool::BufferPool(Engine* engine, const BufferPoolOptions& options)
 
 BufferPool::BufferPool(std::vector<EngineCore*> engines, const BufferPoolOptions& options)
     : engines_(std::move(engines)),
-      core_(std::make_shared<BufferPoolCore>(options, static_cast<uint32_t>(engines_.size()),
+      core_(std::make_shared<BufferPoolCore>(OnNodeOf(engines_, options),
+                                             static_cast<uint32_t>(engines_.size()),
                                              engines_.front()->transport().first_path_number())) {}
 
 BufferPool::~BufferPool() {

@@ -24,6 +24,9 @@
 // and its buffers are not for operations that may be late (LocalMemory::CheckPinnable()), so not
 // for channels.
 //
+// Of an engine that has a NUMA node (EngineOptions::numa_node) the memory lies there, unless
+// BufferPoolOptions::memory names another.
+//
 // Threads: any; slow paths lock.
 // Lifetime: the pool is destroyed before its Engine, when no operation on its memory is
 //   outstanding, but for those that are late and have pinned it (LocalMemory::Pin()); from any

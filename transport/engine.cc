@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/check.h"
@@ -14,6 +15,7 @@
 #include "core/futex.h"
 #include "core/log.h"
 #include "core/status.h"
+#include "transport/devices/numa.h"
 
 namespace weft {
 namespace {
@@ -51,16 +53,39 @@ absl::Status CheckOptions(const EngineOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("EngineOptions::cpu is ", options.cpu, "; there is no such processor"));
   }
+  if (options.numa_node < 0) return absl::OkStatus();
+  const std::vector<int> cpus = ProcessorsOfNode(kSysfs, options.numa_node);
+  if (cpus.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("EngineOptions::numa_node is ", options.numa_node,
+                     "; there is no such node with processors (", kSysfs, "/devices/system/node)"));
+  }
+  if (options.cpu >= 0 && std::find(cpus.begin(), cpus.end(), options.cpu) == cpus.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("EngineOptions::cpu is ", options.cpu, ", and numa_node ", options.numa_node,
+                     "; that processor is of another node: give one of both"));
+  }
   return absl::OkStatus();
+}
+
+int NodeOf(const EngineOptions& options) {
+  if (options.numa_node >= 0 || options.cpu < 0) return options.numa_node;
+  return NodeOfProcessor(kSysfs, options.cpu);
 }
 
 // Best effort: a container may forbid both, and the engine works without.
 void NameAndPinThread(const EngineOptions& options) {
   pthread_setname_np(pthread_self(), options.name.substr(0, kThreadNameBytes).c_str());
-  if (options.cpu < 0) return;
+  if (options.cpu < 0 && options.numa_node < 0) return;
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
-  CPU_SET(static_cast<size_t>(options.cpu), &cpus);
+  if (options.cpu >= 0) {
+    CPU_SET(static_cast<size_t>(options.cpu), &cpus);
+  } else {
+    for (const int cpu : ProcessorsOfNode(kSysfs, options.numa_node)) {
+      if (cpu < CPU_SETSIZE) CPU_SET(static_cast<size_t>(cpu), &cpus);
+    }
+  }
   pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus);
 }
 
@@ -85,6 +110,7 @@ Engine::~Engine() = default;
 EngineCore::EngineCore(const EngineOptions& options)
     : Engine(options.clock != nullptr ? options.clock : &Clock::Real()),
       options_(options),
+      numa_node_(NodeOf(options)),
       timers_(clock_->NowNs()),
       inbox_(options.inbox_slots),
       owner_(ThreadNumber()),
@@ -115,7 +141,8 @@ absl::Status EngineCore::Start(TransportFactory make_transport) {
                                  doorbell_.get(),
                                  options_.drive != EngineOptions::Drive::kExternal,
                                  options_.drive == EngineOptions::Drive::kOwnThread,
-                                 &counters_};
+                                 &counters_,
+                                 numa_node_};
   WEFT_ASSIGN_OR_RETURN(transport_, make_transport(context));
   if (options_.drive == EngineOptions::Drive::kOwnThread) {
     thread_ = std::thread([this] { RunOwnThread(); });

@@ -52,6 +52,7 @@ struct EngineContext {
   bool may_start_threads;  // false for kExternal: the application's thread is the only one
   bool drives_itself;      // kOwnThread: it makes progress whatever the application does
   CounterSet* counters;    // what the transport counts
+  int numa_node = -1;      // EngineOptions::numa_node, or that of its processor; -1: none
 };
 
 using TransportFactory = Function<absl::StatusOr<std::unique_ptr<Transport>>(const EngineContext&)>;
@@ -139,6 +140,7 @@ class EngineCore final : public Engine {
   // It has a thread of its own: what comes is looked at, whatever the application does.
   bool drives_itself() const { return options_.drive == EngineOptions::Drive::kOwnThread; }
   bool is_external() const { return options_.drive == EngineOptions::Drive::kExternal; }
+  int numa_node() const { return numa_node_; }  // as EngineContext's
 
   // This thread is inside Poll() of this engine, that is: in a callback.
   bool InTurn() const { return OnEngine() && in_turn_; }
@@ -232,6 +234,7 @@ class EngineCore final : public Engine {
 
   // Constant after construction.
   const EngineOptions options_;
+  const int numa_node_;
   CounterSet counters_;  // any thread
   std::unique_ptr<Poller> poller_;
   std::thread thread_;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "core/log.h"
+#include "transport/devices/numa.h"
 
 namespace weft {
 namespace {
@@ -600,6 +602,50 @@ TEST(Engine, AFullInboxRefusesInsteadOfGrowing) {
   int accepted = 0;
   while (accepted < 1000 && engine->Post([] {})) ++accepted;
   EXPECT_EQ(accepted, 16);
+}
+
+// Where the kernel says nothing of nodes, engines have none.
+TEST(Engine, ItsNodeIsThatOfItsProcessorUnlessItIsToldAnother) {
+  EXPECT_EQ(MakeEngine(Options(Drive::kCaller))->numa_node(), -1);
+  EngineOptions options = Options(Drive::kOwnThread);
+  options.cpu = 0;
+  const int node = NodeOfProcessor(kSysfs, 0);
+  EXPECT_EQ(MakeEngine(options)->numa_node(), node);
+  if (node < 0) return;
+  options.numa_node = node;
+  EXPECT_EQ(MakeEngine(options)->numa_node(), node);
+  options.cpu = -1;
+  for (const Drive drive : {Drive::kOwnThread, Drive::kCaller, Drive::kExternal}) {
+    options.drive = drive;
+    int told = -1;
+    const auto engine = EngineCore::Create(
+        options, [&](const EngineContext& context) -> absl::StatusOr<std::unique_ptr<Transport>> {
+          told = context.numa_node;
+          return std::make_unique<QuietTransport>();
+        });
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    EXPECT_EQ(told, node);
+  }
+}
+
+TEST(Engine, ANodeThatIsNotThereIsRefused) {
+  EngineOptions options = Options(Drive::kOwnThread);
+  const auto refusal = [&] {
+    return EngineCore::Create(options,
+                              [](const EngineContext&) {
+                                return absl::StatusOr<std::unique_ptr<Transport>>(
+                                    std::make_unique<QuietTransport>());
+                              })
+        .status();
+  };
+  options.numa_node = 4096;
+  EXPECT_TRUE(absl::IsInvalidArgument(refusal())) << refusal();
+  EXPECT_NE(refusal().message().find("EngineOptions::numa_node is 4096"), absl::string_view::npos);
+  options.numa_node = NodeOfProcessor(kSysfs, 0);
+  if (options.numa_node < 0) return;
+  options.cpu = CPU_SETSIZE - 1;  // of no node, on a machine with fewer processors
+  if (NodeOfProcessor(kSysfs, options.cpu) == options.numa_node) return;
+  EXPECT_TRUE(absl::IsInvalidArgument(refusal())) << refusal();
 }
 
 // A handler on an executor finished the last call of a server by posting to its engine. The engine

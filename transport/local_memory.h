@@ -14,6 +14,7 @@
 //   Transport, when no operation on it is outstanding.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -42,17 +43,18 @@ class LocalMemory {
   // `keeper` may be null: the memory is the application's, who keeps it as long as it is told to.
   // `engines`: so many use it, whose path numbers begin at `first_number`
   // (Transport::first_path_number() of the first), kMaxPathNumbers behind it, and so on.
-  // kOfFirstUse: it is that one engine's on which it is used first.
+  // kOfFirstUse: it is that one engine's on which it is used first. `next`: see next().
   static constexpr uint32_t kOfFirstUse = ~uint32_t{0};
   explicit LocalMemory(MutableByteSpan memory, Keeper* keeper = nullptr, uint32_t engines = 1,
-                       uint32_t first_number = kOfFirstUse)
+                       uint32_t first_number = kOfFirstUse, LocalMemory* next = nullptr)
       : memory_(memory),
         keeper_(keeper),
         first_number_(first_number),
         numbers_(first_number != kOfFirstUse ? engines * kMaxPathNumbers : 0),
         others_(engines > 1
                     ? std::make_unique<std::unique_ptr<Region>[]>((engines - 1) * kMaxPathNumbers)
-                    : nullptr) {}
+                    : nullptr),
+        next_(next) {}
   LocalMemory(const LocalMemory&) = delete;
   LocalMemory& operator=(const LocalMemory&) = delete;
 
@@ -88,6 +90,14 @@ class LocalMemory {
     return region.get();
   }
 
+  // The same bytes for the next of a channel's engines; null: there is none. (Engines of a
+  // program's own have no numbers that follow each other, so each has a LocalMemory.)
+  LocalMemory* next() const { return next_; }
+
+  bool has_regions() const {
+    return std::any_of(regions_.begin(), regions_.end(),
+                       [](const std::unique_ptr<Region>& region) { return region != nullptr; });
+  }
   // Closes the registrations; For() would make new ones.
   void DropRegions() {
     for (std::unique_ptr<Region>& region : regions_) region.reset();
@@ -126,6 +136,7 @@ class LocalMemory {
   // Of the engines behind the first; null: there is one.
   const std::unique_ptr<std::unique_ptr<Region>[]> others_;
   std::array<std::unique_ptr<Region>, kMaxPathNumbers> regions_;  // [path number - first_number_]
+  LocalMemory* const next_;
 };
 
 }  // namespace weft

@@ -79,18 +79,20 @@ PathProvider ShmProvider(const NetworkOptions& options) {
   return shm;
 }
 
-PathProvider VerbsProvider(const NetworkOptions& options, bool may_start_threads) {
+PathProvider VerbsProvider(const NetworkOptions& options, const EngineContext& engine) {
   PathProvider verbs;
   verbs.kind = PathKind::kVerbs;
   verbs.provider = "verbs";
   const uint64_t wanted_lock_bytes =
       WantedLockBytes(LinkOptions().window_slots, options.slot_bytes);
-  auto offers =
-      std::make_shared<RdmaOffers>([wanted_lock_bytes] { return ReadRdmaView(wanted_lock_bytes); });
+  auto offers = std::make_shared<RdmaOffers>([wanted_lock_bytes, numa_node = engine.numa_node] {
+    return ReadRdmaView(wanted_lock_bytes, numa_node);
+  });
   verbs.offers = [offers](const RdmaFilter& filter, uint64_t now_ns) {
     return offers->Choose(filter, now_ns);
   };
-  verbs.open = [options, may_start_threads](const PathOffer& offer, BatchSink* sink) {
+  verbs.open = [options, may_start_threads = engine.may_start_threads](const PathOffer& offer,
+                                                                       BatchSink* sink) {
     OfiOptions ofi = ForDomain(options, options.slot_bytes, offer.host, sink);
     ofi.device = offer.device;
     ofi.link = offer.link;
@@ -134,7 +136,7 @@ PathProvider TcpProvider(const NetworkOptions& options) {
 std::vector<PathProvider> Providers(const NetworkOptions& options, const EngineContext& engine) {
   std::vector<PathProvider> providers;
   providers.push_back(ShmProvider(options));
-  providers.push_back(VerbsProvider(options, engine.may_start_threads));
+  providers.push_back(VerbsProvider(options, engine));
   providers.push_back(TcpProvider(options));
   providers.push_back(OfiTcpProvider(options));
   for (PathProvider& provider : providers) {

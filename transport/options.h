@@ -32,8 +32,9 @@ struct MappedMemoryOptions {
   // Of a kMemfd that is not of an arena; false: the kernel lets peers map it for reading only
   // (Linux 5.1).
   bool peers_may_write = true;
-  int numa_node = -1;  // preferred; -1: that of the thread that first touches a page, or that maps
-                       // huge pages of a file. Best effort
+  int numa_node = -1;  // preferred; -1: the engine's, in a buffer pool of one that has a node; else
+                       // that of the thread that first touches a page, or that maps huge pages of
+                       // a file. Best effort
 };
 
 struct BufferPoolOptions {

@@ -151,6 +151,10 @@ struct LinkOptions {
   // kSameEngine: of a channel on several engines, from each to that of the same number (of one: 0).
   // The server does not even it out by moving it. Servers of older releases choose by themselves.
   uint32_t server_engine = kAnyEngine;
+  // RDMA, of who connects: of several ports that are alike, both sides begin with that of this
+  // number, modulo how many there are; the others follow. Connections with different numbers so
+  // use different cards. A channel of several engines counts on from here.
+  uint32_t first_port = 0;
   uint64_t connect_timeout_ns = 5'000'000'000;  // for the whole of Connect()
   uint64_t path_timeout_ns = 1'000'000'000;     // for one candidate path, then the next
   // Silence of an open connection's peer after which this side ends it with UNAVAILABLE: 100 ms to

@@ -81,6 +81,7 @@ class ClientConnection;
 class ClientContext;
 class ClientInterceptor;
 class Channel;
+class ChannelLanes;
 class ChannelWatch;
 class Engine;
 class EngineCore;
@@ -95,6 +96,7 @@ ClientConnection& ConnectionOf(Channel& channel);
 absl::StatusOr<std::unique_ptr<Channel>> MakeChannel(ChannelParts parts);
 // Of several engines. REQUIRES: not empty.
 absl::StatusOr<std::unique_ptr<Channel>> MakeChannel(std::vector<ChannelParts> lanes);
+ChannelLanes* LanesOf(Channel& channel);  // null: it has one engine, or is itself a lane
 
 }  // namespace internal
 
@@ -158,9 +160,8 @@ struct ChannelOptions {
   uint32_t stream_window_messages = 1024;
   uint32_t stream_window_bytes = 64 << 10;
   uint64_t spin_ns = kDefaultSpinNs;  // own engines only: EngineOptions::spin_ns
-  // Own engines, 1 to 64, each caller-driven and with a connection: so many threads call at the
-  // same time, each on its own. Higher: so many connections and networks, with their memory. Only
-  // for Open(address): 1 where engines are given, servers many, or the other side a peer.
+  // Own engines, 1 to 64, each caller-driven and with a connection: so many threads call at once.
+  // Higher: so many connections and networks, with their memory. Only for Open(address).
   uint32_t engines = 1;
   BufferPoolOptions buffers = {};  // of AllocateBuffer()
 };
@@ -183,11 +184,11 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   Channel& operator=(const Channel&) = delete;
 
   const std::string& address() const { return address_; }
-  // Of several engines: the channel of the one that this thread's calls go by, which is part of
-  // this. In a callback of one of the engines that one's; else always the same on one thread. What
-  // is made with it (RemoteMemory, Buffer, BulkCall) is that engine's. Of one: this. All below, but
-  // for stats(), is about it.
-  Channel& here() { return lanes_.empty() ? *this : OfThisThread(); }
+  // Of several engines: the part of this by which this thread's calls go (by others while it has no
+  // connection). In a callback of one of the engines that one's; else always the same on a thread.
+  // What is made with it (RemoteMemory, Buffer, BulkCall) is that engine's. Of one: this. All
+  // below, but for stats(), is about it.
+  Channel& here() { return lanes_ == nullptr ? *this : OfThisThread(); }
   Engine& engine();
 
   // The path of the present connection; UNAVAILABLE, with the last reason, when there is none.
@@ -199,8 +200,7 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   uint64_t peer_incarnation();
   ChannelStats stats();  // of all engines; inside of a callback of one, its own
 
-  // --- what a channel tells by itself (weft/metrics.h) ------------------------------------------
-  // Callbacks run on the engine's thread, not inside what they tell of, and may call all of this.
+  // Callbacks (weft/metrics.h) run on the engine's thread, not inside of what they tell of.
   using State = ChannelState;
   State state();
 
@@ -252,12 +252,13 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   friend absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(internal::ChannelParts);
   friend absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(
       std::vector<internal::ChannelParts>);
+  friend ChannelLanes* internal::LanesOf(Channel& channel);
 
   explicit Channel(internal::ChannelParts& parts);
-  explicit Channel(std::vector<std::unique_ptr<Channel>> lanes);
+  explicit Channel(std::unique_ptr<ChannelLanes> lanes);
   Channel& OfThisThread();
-  Channel* LaneOf(const Engine* engine);  // null: none
-  void Shutdown();                        // once
+  Channel& ForCall(const CallOptions& options, bool blocks);
+  void Shutdown();  // once
   absl::Status ConnectAtOnce();
   // `Bodies`: what a call sends and where its reply goes.
   bool SendOneWayAtOnce(uint32_t form, const LayoutCall& bodies, const CallOptions& options);
@@ -288,8 +289,8 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   ClientConnection* const client_;  // deletes itself when its connection is gone
   const uint64_t default_timeout_us_;
   const bool takes_long_way_;  // each call does: there are interceptors, retries or many servers
-  // One for each of several engines: this has none of its own, and shows the first one's.
-  const std::vector<std::unique_ptr<Channel>> lanes_;
+  // Of several engines: this has none of its own, and shows the first lane's. Null: of one.
+  const std::unique_ptr<ChannelLanes> lanes_;
 
   const std::string address_;
   const std::unique_ptr<BufferPool> buffers_;

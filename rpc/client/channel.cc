@@ -19,6 +19,7 @@
 #include "rpc/client/bridge.h"
 #include "rpc/client/bulk_call.h"
 #include "rpc/client/call_context.h"
+#include "rpc/client/channel_lanes.h"
 #include "rpc/client/channel_parts.h"
 #include "rpc/client/client_connection.h"
 #include "rpc/client/client_steps.h"
@@ -103,15 +104,6 @@ WEFT_COLD void NotStarted(const ClientCall& call, const CallOptions& options,
                           const absl::Status& why) {
   if (call.loan != nullptr) options.bulk->NotStarted();
   if (call.context != nullptr) call.context->Reset(why);
-}
-
-// Threads are numbered in the order in which they first call by any channel of several engines:
-// those that come one after the other have different ones. (Where two channels' threads come by
-// turns, each of them has every second number.)
-uint32_t SeatOfThread() {
-  static std::atomic<uint32_t> next{0};
-  static thread_local const uint32_t seat = next.fetch_add(1, std::memory_order_relaxed);
-  return seat;
 }
 
 std::string_view RecordOf(const LayoutCall& bodies) {
@@ -268,17 +260,23 @@ absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::vector<Engine*
 }
 
 // In their order: a server whose engines have as many connections each gives the first lane to its
-// first engine, and so on.
+// first engine, and so on; and where there are several cards each lane begins with another one.
 absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(std::vector<ChannelParts> lanes) {
+  const auto states = std::make_shared<LaneStates>();
   std::vector<std::unique_ptr<Channel>> made;
   for (ChannelParts& parts : lanes) {
+    const auto number = static_cast<uint32_t>(made.size());
     uint32_t& server_engine = parts.options.link.server_engine;
-    if (server_engine == kSameEngine) server_engine = static_cast<uint32_t>(made.size());
+    if (server_engine == kSameEngine) server_engine = number;
+    parts.options.link.first_port += number;
+    parts.lanes = states;
+    parts.lane = number;
     WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Channel> lane, MakeChannel(std::move(parts)));
     if (!made.empty()) lane->client_->calls().ShareServices(made.front()->client_->calls());
     made.push_back(std::move(lane));
   }
-  return std::unique_ptr<Channel>(new Channel(std::move(made)));
+  return std::unique_ptr<Channel>(
+      new Channel(std::make_unique<ChannelLanes>(std::move(made), states)));
 }
 
 absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(ChannelParts parts) {
@@ -296,6 +294,7 @@ absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(ChannelParts part
   }
   std::unique_ptr<Channel> channel(new Channel(parts));
   ClientConnection& client = *channel->client_;
+  if (parts.lanes != nullptr) client.JoinLanes(std::move(parts.lanes), parts.lane);
   if (parts.session != nullptr) RunOnEngine(engine, [&] { client.JoinSession(); });
   if (parts.source != nullptr) {
     RunOnEngine(engine, [&] { client.Balance(std::move(parts.source), parts.balancing); });
@@ -314,39 +313,27 @@ Channel::Channel(internal::ChannelParts& parts)
       address_(parts.address),
       buffers_(std::make_unique<BufferPool>(&engine_, parts.options.buffers)) {}
 
-Channel::Channel(std::vector<std::unique_ptr<Channel>> lanes)
-    : engine_(lanes.front()->engine_),
-      client_(lanes.front()->client_),
-      default_timeout_us_(lanes.front()->default_timeout_us_),
-      takes_long_way_(lanes.front()->takes_long_way_),
+Channel::Channel(std::unique_ptr<ChannelLanes> lanes)
+    : engine_(lanes->all().front()->engine_),
+      client_(lanes->all().front()->client_),
+      default_timeout_us_(lanes->all().front()->default_timeout_us_),
+      takes_long_way_(lanes->all().front()->takes_long_way_),
       lanes_(std::move(lanes)),
-      address_(lanes_.front()->address_) {}
+      address_(lanes_->all().front()->address_) {}
 
-Channel* Channel::LaneOf(const Engine* engine) {
-  const auto found = std::find_if(lanes_.begin(), lanes_.end(),
-                                  [engine](const auto& lane) { return &lane->engine_ == engine; });
-  return found != lanes_.end() ? found->get() : nullptr;
-}
+Channel& Channel::OfThisThread() { return lanes_->OfThisThread(); }
 
-// Nothing that threads share is written: the lanes are constant, and a thread has its seat.
-//
-// A callback's is the engine that it runs on, whoever drives that one: two threads, each of which
-// drove the other's engine and waited for its own, would wait for ever.
-WEFT_APART Channel& Channel::OfThisThread() {
-  for (const internal::Turn* turn = internal::innermost_turn; turn != nullptr; turn = turn->outer) {
-    if (Channel* const lane = LaneOf(turn->engine); lane != nullptr) return *lane;
-  }
-  if (const Engine* const home = internal::home_engine; home != nullptr) {
-    Channel* const lane = LaneOf(home);
-    if (lane != nullptr && lane->engine_.IsHome()) return *lane;
-  }
-  return *lanes_[SeatOfThread() % lanes_.size()];
+Channel& Channel::ForCall(const CallOptions& options, bool blocks) {
+  return lanes_->ForCall(options, blocks);
 }
 
 // All lanes end before one is destroyed: callbacks that run meanwhile may use the channel.
 Channel::~Channel() {
-  for (const std::unique_ptr<Channel>& lane : lanes_) lane->Shutdown();
-  if (lanes_.empty()) Shutdown();
+  if (lanes_ == nullptr) {
+    Shutdown();
+  } else {
+    for (const std::unique_ptr<Channel>& lane : lanes_->all()) lane->Shutdown();
+  }
 }
 
 void Channel::Shutdown() {
@@ -374,19 +361,19 @@ absl::Status Channel::ConnectAtOnce() {
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> Channel::AllocateBuffer(size_t bytes) {
-  if (!lanes_.empty()) return OfThisThread().AllocateBuffer(bytes);
+  if (lanes_ != nullptr) return OfThisThread().AllocateBuffer(bytes);
   return buffers_->Allocate(bytes);
 }
 
 absl::StatusOr<PathInfo> Channel::path() {
-  if (!lanes_.empty()) return OfThisThread().path();
+  if (lanes_ != nullptr) return OfThisThread().path();
   absl::StatusOr<PathInfo> path;
   if (!RunOnEngine(engine_, [&] { path = client_->path(); })) return NotPostedError(engine_);
   return path;
 }
 
 std::string Channel::Explain() {
-  if (!lanes_.empty()) return OfThisThread().Explain();
+  if (lanes_ != nullptr) return OfThisThread().Explain();
   std::string text;
   if (!RunOnEngine(engine_, [&] { text = client_->explanation(); })) {
     return StrCat(ToStd(EngineCore::ForkedError().message()), "\n");
@@ -395,7 +382,7 @@ std::string Channel::Explain() {
 }
 
 uint64_t Channel::peer_incarnation() {
-  if (!lanes_.empty()) return OfThisThread().peer_incarnation();
+  if (lanes_ != nullptr) return OfThisThread().peer_incarnation();
   uint64_t incarnation = 0;
   RunOnEngine(engine_, [&] { incarnation = client_->peer_incarnation(); });
   return incarnation;
@@ -403,25 +390,28 @@ uint64_t Channel::peer_incarnation() {
 
 ChannelStats Channel::stats() {
   ChannelStats stats;
+  if (lanes_ == nullptr) {
+    RunOnEngine(engine_, [&] { stats = client_->stats(); });
+    return stats;
+  }
+  const auto& lanes = lanes_->all();
   const auto in_turn = [](const auto& lane) { return lane->engine_.InTurn(); };
   // Two callbacks that waited for each other's engines would wait for ever.
-  const auto own = std::find_if(lanes_.begin(), lanes_.end(), in_turn);
-  if (own != lanes_.end()) return (*own)->stats();
-  for (const std::unique_ptr<Channel>& lane : lanes_) Add(lane->stats(), stats);
-  if (!lanes_.empty()) return stats;
-  RunOnEngine(engine_, [&] { stats = client_->stats(); });
+  const auto own = std::find_if(lanes.begin(), lanes.end(), in_turn);
+  if (own != lanes.end()) return (*own)->stats();
+  for (const std::unique_ptr<Channel>& lane : lanes) Add(lane->stats(), stats);
   return stats;
 }
 
 Channel::State Channel::state() {
-  if (!lanes_.empty()) return OfThisThread().state();
+  if (lanes_ != nullptr) return OfThisThread().state();
   State state = State::kIdle;
   RunOnEngine(engine_, [&] { state = client_->state(); });
   return state;
 }
 
 absl::StatusOr<ChannelWatch> Channel::WatchState(Function<void(State)> changed) {
-  if (!lanes_.empty()) return OfThisThread().WatchState(std::move(changed));
+  if (lanes_ != nullptr) return OfThisThread().WatchState(std::move(changed));
   absl::StatusOr<ChannelWatch> watch;
   if (!RunOnEngine(engine_, [&] { watch = client_->events().Watch(std::move(changed)); })) {
     return NotPostedError(engine_);
@@ -430,7 +420,7 @@ absl::StatusOr<ChannelWatch> Channel::WatchState(Function<void(State)> changed) 
 }
 
 void Channel::WhenWritable(Function<void(absl::Status)> done) {
-  if (!lanes_.empty()) return OfThisThread().WhenWritable(std::move(done));
+  if (lanes_ != nullptr) return OfThisThread().WhenWritable(std::move(done));
   using Done = Function<void(absl::Status)>;
   if (engine_.InTurn()) return client_->events().WhenWritable(std::move(done));
   const auto refused =
@@ -443,7 +433,7 @@ void Channel::WhenWritable(Function<void(absl::Status)> done) {
 Engine& Channel::engine() { return here().engine_; }
 
 uint32_t Channel::Bind(const ServiceDescriptor& service) {
-  if (!lanes_.empty()) return OfThisThread().Bind(service);  // bound for all of them
+  if (lanes_ != nullptr) return OfThisThread().Bind(service);  // bound for all of them
   // Nothing is called by it; and who had the table's lock when the process forked has it still.
   return engine_.forked() ? 0 : client_->calls().Bind(service);
 }
@@ -523,14 +513,14 @@ WEFT_INLINE absl::Status Channel::CallBlocking(uint32_t method, const Bodies& bo
 
 absl::Status Channel::Call(uint32_t method, const google::protobuf::MessageLite& request,
                            google::protobuf::MessageLite* reply, const CallOptions& options) {
-  if (!lanes_.empty()) [[unlikely]]
-    return OfThisThread().Call(method, request, reply, options);
+  if (lanes_ != nullptr) [[unlikely]]
+    return ForCall(options, /*blocks=*/true).Call(method, request, reply, options);
   return CallBlocking(method, MessageCall{request, reply}, options);
 }
 
 absl::Status Channel::Call(uint32_t form, const LayoutCall& bodies, const CallOptions& options) {
-  if (!lanes_.empty()) [[unlikely]]
-    return OfThisThread().Call(form, bodies, options);
+  if (lanes_ != nullptr) [[unlikely]]
+    return ForCall(options, /*blocks=*/true).Call(form, bodies, options);
   return CallBlocking(form, bodies, options);
 }
 
@@ -629,15 +619,16 @@ WEFT_COLD void Channel::EnterAndCall(uint32_t method, const Bodies& bodies,
 void Channel::Call(uint32_t method, const google::protobuf::MessageLite& request,
                    google::protobuf::MessageLite* reply, const CallOptions& options,
                    Function<void(absl::Status)>&& done) {
-  if (!lanes_.empty()) [[unlikely]]
-    return OfThisThread().Call(method, request, reply, options, std::move(done));
+  if (lanes_ != nullptr) [[unlikely]]
+    return ForCall(options, /*blocks=*/false)
+        .Call(method, request, reply, options, std::move(done));
   CallBack(method, MessageCall{request, reply}, options, std::move(done));
 }
 
 void Channel::Call(uint32_t form, const LayoutCall& bodies, const CallOptions& options,
                    Function<void(absl::Status)>&& done) {
-  if (!lanes_.empty()) [[unlikely]]
-    return OfThisThread().Call(form, bodies, options, std::move(done));
+  if (lanes_ != nullptr) [[unlikely]]
+    return ForCall(options, /*blocks=*/false).Call(form, bodies, options, std::move(done));
   CallBack(form, bodies, options, std::move(done));
 }
 
@@ -655,8 +646,8 @@ WEFT_INLINE bool Channel::SendOneWayAtOnce(uint32_t form, const LayoutCall& bodi
 
 absl::Status Channel::SendOneWay(uint32_t form, const LayoutCall& bodies,
                                  const CallOptions& options) {
-  if (!lanes_.empty()) [[unlikely]]
-    return OfThisThread().SendOneWay(form, bodies, options);
+  if (lanes_ != nullptr) [[unlikely]]
+    return ForCall(options, /*blocks=*/true).SendOneWay(form, bodies, options);
   bool sent = false;
   if (engine_.Enter()) [[likely]] {
     if (!engine_.in_turn()) {
@@ -673,8 +664,8 @@ absl::Status Channel::SendOneWay(uint32_t form, const LayoutCall& bodies,
 
 void Channel::SendOneWay(uint32_t form, const LayoutCall& bodies, const CallOptions& options,
                          Function<void(absl::Status)>&& done) {
-  if (!lanes_.empty()) [[unlikely]]
-    return OfThisThread().SendOneWay(form, bodies, options, std::move(done));
+  if (lanes_ != nullptr) [[unlikely]]
+    return ForCall(options, /*blocks=*/false).SendOneWay(form, bodies, options, std::move(done));
   if (!done) {
     if (engine_.OnEngine() && SendOneWayAtOnce(form, bodies, options)) return;
     done = [](const absl::Status&) {};
@@ -704,5 +695,7 @@ WEFT_COLD void Channel::PostCall(uint32_t method, const Bodies& bodies, const Ca
 }
 
 ClientConnection& internal::ConnectionOf(Channel& channel) { return *channel.here().client_; }
+
+ChannelLanes* internal::LanesOf(Channel& channel) { return channel.lanes_.get(); }
 
 }  // namespace weft

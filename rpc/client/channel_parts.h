@@ -17,6 +17,7 @@
 
 namespace weft {
 
+class LaneStates;
 class PeerSession;
 
 namespace internal {
@@ -29,6 +30,8 @@ struct ChannelParts {
   PeerSession* session = nullptr;              // of a channel to a peer
   std::unique_ptr<AddressSource> source = {};  // of a channel over many servers
   BalancingOptions balancing = {};
+  std::shared_ptr<LaneStates> lanes = {};  // of one of several lanes, whose number is `lane`
+  uint32_t lane = 0;
 };
 
 // ChannelOptions::engines is 1 to `most`: before one of them is opened.

@@ -93,8 +93,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   // Memory of calls is with the server, or not reclaimed yet.
   bool has_lent() const { return !lent_.empty(); }
 
-  // There has been a reply since Open().
-  bool answered() const { return answered_; }
+  bool answered() const { return answered_; }  // there has been a reply since Open()
   bool some_wait() const;
   // All counts except connects and connect_failures, which ClientConnection has.
   ChannelStats stats() const;
@@ -145,8 +144,9 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
     if (connection_ != nullptr && !engine_.InTurn()) connection_->Flush();
   }
 
-  // Between these, new calls wait (waiting_calls.h). HoldCalls() on any thread.
+  // Between these, new calls wait (waiting_calls.h). HoldCalls() and calls_held() on any thread.
   void HoldCalls() { waiting_.Hold(); }
+  bool calls_held() const { return waiting_.held(); }
   void ReleaseCalls() {
     if (waiting_.Release()) Pump();
   }

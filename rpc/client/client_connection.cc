@@ -9,6 +9,7 @@
 #include "core/strings.h"
 #include "rpc/client/balancer.h"
 #include "rpc/client/bridge.h"
+#include "rpc/client/channel_lanes.h"
 #include "rpc/wire/hello.pb.h"
 #include "rpc/wire/status_text.h"
 #include "weft/status.h"
@@ -50,8 +51,23 @@ ChannelState ClientConnection::StateFor(State state) const {
 
 void ClientConnection::Enter(State state) {
   state_ = state;
-  events_.OnState(StateFor(state));
+  TellState();
 }
+
+void ClientConnection::TellState() {
+  const ChannelState state = StateFor(state_);
+  if (lanes_ != nullptr) {
+    lanes_->SetReady(lane_, state == ChannelState::kReady);
+    if (state_ == State::kEnded) lanes_->SetAway(lane_, /*may_stand_aside=*/false);
+  }
+  events_.OnState(state);
+}
+
+void ClientConnection::StandAside() {
+  if (lanes_ != nullptr) lanes_->SetAway(lane_, /*may_stand_aside=*/calls_.next() == nullptr);
+}
+
+bool ClientConnection::is_away() const { return lanes_ != nullptr && lanes_->IsAway(lane_); }
 
 // --- many servers -------------------------------------------------------------------------------
 
@@ -217,6 +233,7 @@ void ClientConnection::OnClosed(Connection& connection, const absl::Status& why)
   } else {
     Enter(State::kIdle);
   }
+  StandAside();
   calls_.Close(
       connection, NotSentError(address_, reason),
       left && has_none_ ? NotTakenError(address_, reason) : MayHaveRunError(address_, reason));
@@ -238,6 +255,7 @@ void ClientConnection::AttemptFailed(const absl::Status& why) {
   ++connect_failures_;
   backoff_.OnFailure();
   Pause();
+  StandAside();
   const absl::Status status = NoServerError(address_, why);
   Report(status);
   const bool hopeless = absl::IsInvalidArgument(why);
@@ -261,6 +279,7 @@ void ClientConnection::OnTimer() {
   }
   if (state_ == State::kConnecting) return BeginAttempt();  // it has given way
   Enter(State::kIdle);
+  if (is_away()) StandAside();
   if (SomeoneWaits()) BeginAttempt();
 }
 
@@ -310,7 +329,7 @@ bool ClientConnection::GoesOver(Bridge& bridge) const { return calls_.next() == 
 
 void ClientConnection::GoOver(Bridge* bridge) {
   calls_.SetNext(bridge != nullptr ? &bridge->calls() : nullptr);
-  events_.OnState(StateFor(state_));
+  TellState();
   if (bridge != nullptr) Report(absl::OkStatus());
 }
 

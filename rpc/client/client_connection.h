@@ -21,6 +21,9 @@
 //
 // Programs see them as ChannelState (channel_watch.h).
 //
+// One of several lanes (channel_lanes.h) that has lost its connection while others have theirs
+// wants another one all the time: its threads' calls go by those.
+//
 // A channel to a peer (rpc/peer/peer_session.h) wants a connection all the time. Its session makes
 // attempts for it, and may have a connection that the peer has dialed; the connection stays for the
 // peer's calls when this side has left it. Of two attempts at the same time the peer may refuse
@@ -42,6 +45,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -65,6 +69,7 @@ namespace weft {
 class AddressSource;
 class Balancer;
 class Bridge;
+class LaneStates;
 struct BalancingOptions;
 
 class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Host,
@@ -84,6 +89,13 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
 
   // It joins its session. REQUIRES: it has one.
   void JoinSession() { session_->Join(this); }
+
+  // It is the lane `lane` of a channel on several engines, and tells `lanes` of itself
+  // (channel_lanes.h). Before it is used.
+  void JoinLanes(std::shared_ptr<LaneStates> lanes, uint32_t lane) {
+    lanes_ = std::move(lanes);
+    lane_ = lane;
+  }
 
   // It never dials: it is the front of as many servers as `source` names.
   void Balance(std::unique_ptr<AddressSource> source, const BalancingOptions& balancing);
@@ -153,6 +165,11 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   // As programs see it.
   ChannelState StateFor(State state) const;
   void Enter(State state);
+  // Tells those who look at the state of it.
+  void TellState();
+  // Without a connection: whether its threads' calls go by other lanes meanwhile.
+  void StandAside();
+  bool is_away() const;
 
   ~ClientConnection() override;
 
@@ -181,7 +198,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   bool SomeWatcherIsBusy();
   bool SomeoneWaits() const {
     return session_ != nullptr || calls_.some_wait() || on_connected_ || wanted_ ||
-           calls_.next() != nullptr;
+           calls_.next() != nullptr || is_away();
   }
   absl::StatusOr<Connection*> Dial();
   void BeginAttempt();
@@ -216,8 +233,10 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   EngineCore& engine_;
   const std::string address_;
   const ChannelOptions options_;
-  PeerSession* const session_;  // null: it is no channel to a peer
-  ClientCalls* const front_;    // null: it is none of many servers
+  PeerSession* const session_;         // null: it is no channel to a peer
+  ClientCalls* const front_;           // null: it is none of many servers
+  std::shared_ptr<LaneStates> lanes_;  // null: the channel has one engine
+  uint32_t lane_ = 0;
 
   ClientCalls calls_;
   ChannelEvents events_;

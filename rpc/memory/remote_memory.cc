@@ -1,6 +1,8 @@
 #include "rpc/memory/remote_memory.h"
 
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "core/check.h"
 #include "core/clock.h"
@@ -9,6 +11,7 @@
 #include "core/strings.h"
 #include "rpc/memory/remote_memory_core.h"
 #include "rpc/memory/remote_operation.h"
+#include "rpc/memory/remote_stripes.h"
 #include "rpc/operation/callback_operations.h"
 #include "rpc/operation/on_engine.h"
 #include "rpc/wire/region_handle_proto.h"
@@ -182,6 +185,60 @@ class BlockingDerivation final : public Derivation, public BlockedCaller {
   RegionHandle handle_;
 };
 
+// Starts the stripes of one that was cut; `fill` fills each in, but for its end.
+template <class Fill>
+void BeginStripes(EngineCore& home, const std::vector<RemoteStripes::Stripe>& stripes, Fill fill,
+                  Function<void(absl::Status)> done) {
+  auto* const end = new StripedEnd(home, stripes.size(), std::move(done));  // deletes itself
+  for (const RemoteStripes::Stripe& stripe : stripes) {
+    Begin(stripe.core->engine(), *stripe.core, [&](RemoteOperation& operation) {
+      fill(operation, stripe);
+      operation.done = [end](absl::Status status) { end->OnStripe(std::move(status)); };
+    });
+  }
+  end->OnStarted();
+}
+
+// The same for a caller that waits.
+template <class Fill>
+absl::Status RunStripes(const RemoteStripes& all, const std::vector<RemoteStripes::Stripe>& stripes,
+                        Fill fill) {
+  std::vector<std::unique_ptr<BlockedOperation>> callers;
+  for (const RemoteStripes::Stripe& stripe : stripes) {
+    EngineCore& engine = stripe.core->engine();
+    callers.push_back(std::make_unique<BlockedOperation>(engine));
+    Begin(engine, *stripe.core, [&](RemoteOperation& operation) {
+      fill(operation, stripe);
+      operation.done = callers.back()->Callback();
+    });
+  }
+  absl::Status status;
+  for (size_t i = 0; i < stripes.size(); ++i) {
+    all.Await(stripes[i].core->engine(), callers[i]->waiter());
+    if (status.ok()) status = std::move(callers[i]->status());
+  }
+  return status;
+}
+
+void FillRead(RemoteOperation& operation, const RemoteStripes::Stripe& stripe) {
+  operation.kind = Kind::kRead;
+  operation.pieces = stripe.pieces;
+}
+
+// What is started behind the whole may go over the home lane's connection, where it is behind that
+// lane's stripe, and has to be behind the others'.
+void FillWrite(RemoteOperation& operation, const RemoteStripes::Stripe& stripe) {
+  operation.kind = Kind::kWrite;
+  operation.unordered = true;
+  operation.acknowledged = !stripe.is_home;
+  operation.pieces = stripe.pieces;
+}
+
+void FillAcknowledged(RemoteOperation& operation, const RemoteStripes::Stripe& stripe) {
+  FillWrite(operation, stripe);
+  operation.acknowledged = true;
+}
+
 void FillAtomic(RemoteOperation& operation, Kind kind, uint64_t offset, uint64_t operand,
                 uint64_t desired) {
   operation.kind = kind;
@@ -210,6 +267,10 @@ absl::StatusOr<std::unique_ptr<RemoteMemory>> RemoteMemory::Open(
   }
   std::unique_ptr<RemoteMemory> memory(new RemoteMemory(channel.here(), handle, options));
   RemoteMemoryCore& core = *memory->core_;
+  if (const ChannelLanes* const lanes = internal::LanesOf(channel); lanes != nullptr) {
+    memory->stripes_ =
+        std::make_unique<RemoteStripes>(*lanes, lanes->NumberOfThisThread(), core, handle, options);
+  }
   if (!options.resolve_at_once) {
     RunOnEngine(engine, [&] { core.Watch(); });
     return memory;
@@ -238,13 +299,20 @@ RemoteMemory::~RemoteMemory() {
   EngineCore& engine = core_->engine();
   if (engine.forked()) {
     LeaveBehind(static_cast<RemoteMemoryCore*>(core_));
+    LeaveBehind(std::move(stripes_));
     return;
   }
   WEFT_CHECK(!engine.InTurn());  // User: not destroyed inside a callback
+  if (stripes_ != nullptr) stripes_->Shutdown();
   Waiter gone;
   // Behind everything that was posted: those operations get their callbacks.
   RunOnEngine(engine, [&] { core_->Shutdown(&gone); });
   engine.Wait(gone);
+}
+
+std::unique_ptr<Buffer> RemoteMemory::BufferOf(MutableByteSpan bytes) {
+  if (stripes_ != nullptr) return stripes_->BufferOf(bytes);
+  return Buffer::Of(core_->engine(), bytes);
 }
 
 absl::StatusOr<RemoteRegion> RemoteMemory::Derive(uint64_t offset, uint64_t length, Rights rights,
@@ -282,6 +350,10 @@ absl::Status RemoteMemory::Write(uint64_t offset, const Slice& from) {
 }
 
 absl::Status RemoteMemory::ReadBatch(absl::Span<const RemotePiece> pieces) {
+  if (stripes_ != nullptr) [[unlikely]] {
+    const auto stripes = stripes_->Cut(Kind::kRead, pieces, /*blocks=*/true);
+    if (!stripes.empty()) return RunStripes(*stripes_, stripes, FillRead);
+  }
   BlockedOperation caller(core_->engine());
   return Run(core_->engine(), *core_, caller, [&](RemoteOperation& operation) {
     operation.kind = Kind::kRead;
@@ -292,6 +364,10 @@ absl::Status RemoteMemory::ReadBatch(absl::Span<const RemotePiece> pieces) {
 
 // Nothing that its caller starts behind it is started before its end, so others need not wait.
 absl::Status RemoteMemory::WriteBatch(absl::Span<const RemotePiece> pieces) {
+  if (stripes_ != nullptr) [[unlikely]] {
+    const auto stripes = stripes_->Cut(Kind::kWrite, pieces, /*blocks=*/true);
+    if (!stripes.empty()) return RunStripes(*stripes_, stripes, FillWrite);
+  }
   BlockedOperation caller(core_->engine());
   return Run(core_->engine(), *core_, caller, [&](RemoteOperation& operation) {
     operation.kind = Kind::kWrite;
@@ -302,6 +378,10 @@ absl::Status RemoteMemory::WriteBatch(absl::Span<const RemotePiece> pieces) {
 }
 
 absl::Status RemoteMemory::WriteAcknowledged(absl::Span<const RemotePiece> pieces) {
+  if (stripes_ != nullptr) [[unlikely]] {
+    const auto stripes = stripes_->Cut(Kind::kWrite, pieces, /*blocks=*/true);
+    if (!stripes.empty()) return RunStripes(*stripes_, stripes, FillAcknowledged);
+  }
   BlockedOperation caller(core_->engine());
   return Run(core_->engine(), *core_, caller, [&](RemoteOperation& operation) {
     operation.kind = Kind::kWrite;
@@ -344,6 +424,10 @@ void RemoteMemory::Write(uint64_t offset, const Slice& from, Function<void(absl:
 
 void RemoteMemory::ReadBatch(absl::Span<const RemotePiece> pieces,
                              Function<void(absl::Status)> done) {
+  if (stripes_ != nullptr) [[unlikely]] {
+    const auto stripes = stripes_->Cut(Kind::kRead, pieces, /*blocks=*/false);
+    if (!stripes.empty()) return BeginStripes(core_->engine(), stripes, FillRead, std::move(done));
+  }
   Begin(core_->engine(), *core_, [&](RemoteOperation& operation) {
     operation.kind = Kind::kRead;
     operation.pieces = pieces;
@@ -362,6 +446,10 @@ void RemoteMemory::WriteBatch(absl::Span<const RemotePiece> pieces,
 
 void RemoteMemory::WriteUnordered(absl::Span<const RemotePiece> pieces,
                                   Function<void(absl::Status)> done) {
+  if (stripes_ != nullptr) [[unlikely]] {
+    const auto stripes = stripes_->Cut(Kind::kWrite, pieces, /*blocks=*/false);
+    if (!stripes.empty()) return BeginStripes(core_->engine(), stripes, FillWrite, std::move(done));
+  }
   Begin(core_->engine(), *core_, [&](RemoteOperation& operation) {
     operation.kind = Kind::kWrite;
     operation.unordered = true;
@@ -423,6 +511,10 @@ bool RemoteMemory::WriteNow(uint64_t offset, const Slice& from, Function<void(ab
 // --- after a deadline ---------------------------------------------------------------------------
 
 void RemoteMemory::WhenReclaimed(Function<void()> then) {
+  if (stripes_ != nullptr && stripes_->is_used()) {
+    return stripes_->WhenReclaimed(
+        [core = core_, then = std::move(then)]() mutable { core->WhenReclaimed(std::move(then)); });
+  }
   RunOnEngine(core_->engine(), [&] { core_->WhenReclaimed(std::move(then)); });
 }
 
@@ -434,8 +526,10 @@ bool RemoteMemory::WaitReclaimed(uint64_t timeout_us) {
   if (engine.InTurn()) return waiter->done();
   const uint64_t now_ns = engine.clock().NowNs();
   const uint64_t most_us = (EngineCore::kNoDeadline - now_ns) / kNsPerUs;
-  return engine.Wait(
-      *waiter, timeout_us < most_us ? now_ns + timeout_us * kNsPerUs : EngineCore::kNoDeadline);
+  const uint64_t deadline_ns =
+      timeout_us < most_us ? now_ns + timeout_us * kNsPerUs : EngineCore::kNoDeadline;
+  if (stripes_ != nullptr) return stripes_->Await(engine, *waiter, deadline_ns);
+  return engine.Wait(*waiter, deadline_ns);
 }
 
 // --- for coroutines -----------------------------------------------------------------------------

@@ -28,6 +28,15 @@
 // Atomics change 8 bytes at a multiple of 8, a uint64_t in the owner's byte order. They are carried
 //   out by the owner's engine on every path (transport/operation.h): atomic with each other and
 //   with std::atomic_ref in the owner's process, not with one-sided writes.
+// Several engines: of a channel on several, this is the engine's of the thread that has opened it,
+// and
+//   operations go over that one's connection, from whichever thread. Large transfers of memory that
+//   BufferOf() has made are cut into stripes, which move over the connections of all engines, and
+//   so by several cards, at the same time: those of 2 MiB and more, by blocking forms, ReadBatch()
+//   and Read() with a callback, and WriteUnordered(). An error of one stripe ends the whole with
+//   it; other stripes may have been carried out. Not cut are transfers behind which messages are in
+//   order (Write(), WriteBatch(), WriteAcknowledged() with callbacks), ReadNow(), WriteNow(), what
+//   coroutines await, and blocking ones inside of callbacks.
 // Torn reads: a Read is not atomic against writes to the same bytes; RemoteArray detects that
 //   (rpc/memory/remote_array.h).
 //
@@ -43,7 +52,7 @@
 //   the operation has ended, or, after its deadline, is reclaimed. The destructor lets what is
 //   posted end, ends what waits with CANCELLED, and gives the lease back; every callback has run
 //   when it returns. What a callback starts meanwhile ends with FAILED_PRECONDITION. REQUIRES: not
-//   destroyed from inside a callback of its engine.
+//   destroyed from inside a callback of its engine, or of one that has moved stripes.
 // Errors, by what to do next. DeliveryOf() (weft/status.h) says of each error of an operation
 //   whether it was not sent, or may have been carried out.
 //   INVALID_ARGUMENT    out of bounds, or unaligned: fix the call. Nothing was sent.
@@ -74,6 +83,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "core/bytes.h"
 #include "core/function.h"
 #include "rpc/coroutine/await.h"
 #include "transport/region_handle.h"
@@ -84,8 +94,10 @@
 
 namespace weft {
 
+class Buffer;
 class RemoteMemory;
 class RemoteMemoryCore;
+class RemoteStripes;
 
 // A read or write that a coroutine awaits; gives its status. The memory outlives it.
 class [[nodiscard]] RemoteAwaiter {
@@ -152,6 +164,12 @@ class RemoteMemory {
   Rights rights() const { return handle_.rights(); }
   Channel& channel() { return channel_; }
 
+  // Memory of the program's, as Buffer::Of(), that is good for all engines of the channel: large
+  // transfers of it move in stripes. It is this object's: others refuse it, but for those that were
+  // opened on the same thread. It is registered with each engine that moves stripes of it; its
+  // destructor waits for those, and is not to be called inside of callbacks.
+  std::unique_ptr<Buffer> BufferOf(MutableByteSpan bytes);
+
   // Asks the owner for a handle to `length` bytes from `offset`, with fewer rights, for a time (0:
   // as long as this one), to pass on to whoever is of the same tenant. Blocks. UNAVAILABLE: no
   // connection now; PERMISSION_DENIED as above.
@@ -209,7 +227,8 @@ class RemoteMemory {
   // or for `timeout_us`. Returns whether it is so. Inside a callback of the engine it does not
   // wait.
   bool WaitReclaimed(uint64_t timeout_us);
-  // `then` runs once that is so, on the engine's thread; if it is already, before this returns.
+  // `then` runs once that is so, on the engine's thread; if it is already, and nothing has moved in
+  // stripes, before this returns.
   void WhenReclaimed(Function<void()> then);
 
   // --- for coroutines (weft/coroutine.h) --------------------------------------------------------
@@ -224,7 +243,8 @@ class RemoteMemory {
   // Constant after construction.
   Channel& channel_;
   const RegionHandle handle_;
-  RemoteMemoryCore* const core_;  // the engine's side; goes with this
+  RemoteMemoryCore* const core_;            // the engine's side; goes with this
+  std::unique_ptr<RemoteStripes> stripes_;  // null: the channel has one engine
 };
 
 }  // namespace weft

@@ -125,6 +125,7 @@ void RemoteMemoryCore::Open(Function<void(absl::Status)> done) {
 }
 
 void RemoteMemoryCore::Watch() {
+  if (std::exchange(watching_, true)) return;
   client_.Watch(this);
   connection_ = client_.open_connection();
 }
@@ -250,6 +251,8 @@ void RemoteMemoryCore::OnNoConnection(const absl::Status& why) {
 void RemoteMemoryCore::Start(RemoteOperation& operation, const absl::Status& valid) {
   operation.core = this;
   if (!valid.ok()) return End(operation, valid);
+  if (!watching_) [[unlikely]]
+    Watch();
   if (Begin(operation) == Posted::kDone) End(operation, absl::OkStatus());
 }
 

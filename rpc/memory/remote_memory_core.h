@@ -53,7 +53,8 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   // What is wrong with an operation, as far as this side can tell. Any thread.
   absl::Status Check(const RemoteOperation& operation) const;
 
-  // Begins to watch the connection; the first operation asks for a lease.
+  // Begins to watch the connection, unless it does; the first operation asks for a lease. Start()
+  // does so too.
   void Watch();
   // Watch(), and asks for a lease; `done` hears the first outcome.
   void Open(Function<void(absl::Status)> done);
@@ -186,6 +187,7 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
 
   std::atomic<uint32_t> handed_over_ = 0;  // any thread
 
+  bool watching_ = false;
   Connection* connection_ = nullptr;
   absl::Status refused_;  // OK: not
   bool leaving_ = false;  // refused_ until the connection is lost: its server is about to shut down

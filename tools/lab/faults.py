@@ -5,18 +5,19 @@
     1.5 netem 1 loss 5%; 10 calm 1
 
 Each step is SECONDS WHAT, the seconds since the script began; steps are in the order of time. What
-there is: the methods of pair.Pair for machines and the cable, and for processes `kill NAME` and
-`start NAME`.
+there is: the methods of pair.Pair for machines and cables (`cut cable 1` is that of the second card;
+without a number all are meant), and for processes `kill NAME` and `start NAME`.
 """
 import collections
 import time
 
 Step = collections.namedtuple("Step", "at verb arguments")
 
-# verb -> how many arguments; None: at least one.
+# verb -> how many arguments; None: at least one; _CARD: none, or the number of a card.
+_CARD = "card"
 _VERBS = {
-    "cut cable": 0,
-    "mend cable": 0,
+    "cut cable": _CARD,
+    "mend cable": _CARD,
     "kill machine": 1,
     "start machine": 1,
     "freeze machine": 1,
@@ -36,7 +37,11 @@ def _parse_step(text):
         raise ValueError("'%s' does not start with seconds" % text.strip()) from None
     for length in (2, 1):
         verb, arguments = " ".join(words[1:1 + length]), words[1 + length:]
-        if verb in _VERBS and _VERBS[verb] in (None, len(arguments)):
+        if verb not in _VERBS:
+            continue
+        if _VERBS[verb] == _CARD and len(arguments) <= 1 and all(word.isdigit() for word in arguments):
+            return Step(at, verb, arguments)
+        if _VERBS[verb] in (None, len(arguments)):
             return Step(at, verb, arguments)
     raise ValueError("'%s' is no fault: %s" % (text.strip(), ", ".join(_VERBS)))
 
@@ -61,7 +66,7 @@ class Stage:
         self.processes[name] = self._starters[name]()
 
     def do(self, step):
-        words = [int(word) if word in ("1", "2") else word for word in step.arguments]
+        words = [int(word) if word.isdigit() else word for word in step.arguments]
         if step.verb == "kill":
             self.processes[words[0]].kill()
         elif step.verb == "start":

@@ -159,8 +159,21 @@ class Faults(unittest.TestCase):
             [(0, "kill", ["server"]), (1.5, "netem", ["1", "loss", "5%", "delay", "2ms"]),
              (2, "kill machine", ["2"]), (3, "mend cable", [])])
 
+    def test_a_cable_may_be_one_of_several(self):
+        cut = []
+
+        class Machines:
+            def cut_cable(self, card=None):
+                cut.append(card)
+
+        stage = faults.Stage(Machines(), {})
+        for step in faults.parse("0 cut cable; 1 cut cable 1; 2 cut cable 0"):
+            stage.do(step)
+        self.assertEqual(cut, [None, 1, 0])
+
     def test_what_is_wrong_is_said(self):
         for script, part in (("cut cable", "seconds"), ("1 cut", "no fault"), ("1 burn 2", "no fault"),
+                             ("1 cut cable here", "no fault"), ("1 cut cable 0 1", "no fault"),
                              ("2 cut cable; 1 mend cable", "order of time")):
             with self.assertRaisesRegex(ValueError, part):
                 faults.parse(script)

@@ -70,7 +70,8 @@ class CommandLineOfTheLab(unittest.TestCase):
 
     def test_devices(self):
         self.assertEqual(lab.parse_devices("rxe,siw"), ["rxe", "siw"])
-        for wrong in ("", "ib", "rxe,rxe", "rxe,none"):
+        self.assertEqual(lab.parse_devices("rxe,rxe"), ["rxe", "rxe"])
+        for wrong in ("", "ib", "rxe,none", "rxe,rxe,rxe,rxe,rxe"):
             with self.assertRaises(argparse.ArgumentTypeError):
                 lab.parse_devices(wrong)
 
@@ -102,6 +103,9 @@ class CommandLineOfTheLab(unittest.TestCase):
         self.assertEqual((env["WEFT_LAB_IP_RXE"], env["WEFT_LAB_IP_SIW"], env["WEFT_LAB_IP6"]),
                          ("192.168.77.2", "192.168.78.2", "fd77::2"))
         self.assertEqual(env["LANG"], "C")
+        two = run.environment({}, machine.Options("/image", "/shared", devices=["rxe", "rxe"]))
+        self.assertEqual((two["WEFT_LAB_IP_RXE"], two["WEFT_LAB_IP_CARD0"], two["WEFT_LAB_IP_CARD1"]),
+                         ("192.168.77.1", "192.168.77.1", "192.168.78.1"))
         self.assertNotIn("PWD", env)
 
 

@@ -104,6 +104,8 @@ class Pair:
         env = run.environment(outside, self._options[number])
         env["WEFT_LAB_PEER"] = run.address(3 - number)
         env["WEFT_LAB_PEER6"] = run.address6(3 - number)
+        for card in range(len(self.devices)):
+            env["WEFT_LAB_PEER_CARD%d" % card] = run.address(3 - number, card)
         return env
 
     def start(self, number, argv, *, env=None, on_output=None, folder="/"):
@@ -121,16 +123,21 @@ class Pair:
 
     # --- faults -------------------------------------------------------------------------------
 
-    def cut_cable(self):
-        """Both ends lose their carrier, as with a real one."""
-        for machine in self.machines.values():
-            if machine.running():
-                machine.cut_cable()
+    def _cards(self, card):
+        return range(len(self.devices)) if card is None else [card]
 
-    def mend_cable(self):
+    def cut_cable(self, card=None):
+        """Both ends lose their carrier, as with a real one. Without a number: all cables."""
         for machine in self.machines.values():
-            if machine.running():
-                machine.mend_cable()
+            for one in self._cards(card):
+                if machine.running():
+                    machine.cut_cable(one)
+
+    def mend_cable(self, card=None):
+        for machine in self.machines.values():
+            for one in self._cards(card):
+                if machine.running():
+                    machine.mend_cable(one)
 
     def kill_machine(self, number):
         self.machines[number].destroy()

@@ -19,7 +19,7 @@ PATHS = {"tcp": ("none", "tcp"), "ofi_tcp": ("none", "ofi_tcp"),
          "rxe": ("rxe", "verbs"), "siw": ("siw", "verbs")}
 
 USAGE = """./dev lab pair [--path tcp,ofi_tcp,rxe,siw] [--list] [SCENARIO]...
-       ./dev lab pair --device rxe|siw|none [--faults 'SECONDS WHAT; ...'] -- SERVER CLIENT
+       ./dev lab pair --device rxe|siw|rxe,rxe|none [--faults 'SECONDS WHAT; ...'] -- SERVER CLIENT
 
 Two machines with a cable between them. The first form plays the scenarios, with kv_server on one
 and a client on the other, and ends in "N passed, N failed". The second runs the shell line SERVER
@@ -54,7 +54,7 @@ def play_commands(options, machines, say):
 
     transcript = Transcript(on_line=show)
     folder = os.environ.get("WEFT_LAB_CALLER") or os.getcwd()
-    with Pair(*machines, [options.device], mtu=options.mtu) as pair:
+    with Pair(*machines, options.device.split(","), mtu=options.mtu) as pair:
         def start(number, words):
             return pair.start(number, run.command_words([words]), folder=folder,
                               on_output=transcript.sink(str(number)))

@@ -25,7 +25,8 @@ def environment(outside, options):
                WEFT_LAB_SHARED=options.shared, WEFT_LAB_IP=address(number),
                WEFT_LAB_IP6=address6(number))
     for card, device in enumerate(options.devices):
-        env["WEFT_LAB_IP_" + device.upper()] = address(number, card)
+        env.setdefault("WEFT_LAB_IP_" + device.upper(), address(number, card))
+        env["WEFT_LAB_IP_CARD%d" % card] = address(number, card)
     return env
 
 

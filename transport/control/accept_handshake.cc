@@ -144,7 +144,10 @@ bool AcceptHandshake::Decide(const OwnConnection& connection) {
   server_.engine = listener_->number;
   server_.engines = listener_->shared->engines();
   server_.host = ReadHostFacts();
-  server_.paths = own_.domains->Offers(listener_->policy, own_.clock->NowNs(), own_.host);
+  // The client knows which of its connections this is.
+  PathPolicy policy = listener_->policy;
+  policy.rdma.first_port = client_.first_port;
+  server_.paths = own_.domains->Offers(policy, own_.clock->NowNs(), own_.host);
   for (PathOffer& offer : server_.paths) {
     if (own_.is_secured) WithdrawIfUnsealed(&offer);
     if (offer.kind == PathKind::kShm && offer.unavailable.empty() &&
@@ -152,7 +155,7 @@ bool AcceptHandshake::Decide(const OwnConnection& connection) {
       offer.unavailable = "no local socket could be opened";
     }
   }
-  server_.candidates = NegotiatePaths(client_, server_, listener_->policy.allow_routed);
+  server_.candidates = NegotiatePaths(client_, server_, policy.allow_routed);
   ConnectionFacts& facts = *connection.facts;
   facts.candidates =
       DescribePairs(server_.candidates, client_.paths, server_.paths, /*as_client=*/false);

@@ -31,6 +31,7 @@ HandshakeStep DialHandshake::Begin(const std::string& server_address) {
     for (PathOffer& offer : hello_.paths) WithdrawIfUnsealed(&offer);
   }
   hello_.allow_routed = terms_.policy.allow_routed;
+  hello_.first_port = terms_.policy.rdma.first_port;
   hello_.host = ReadHostFacts();
   hello_.hello = terms_.options.hello;
   hello_.wanted_engine = wanted_engine();

@@ -385,6 +385,7 @@ std::string Encode(const ClientHello& hello) {
   proto.set_version_max(hello.versions.max);
   FillCommon(hello, kClientSide, &proto);
   proto.set_allow_routed(hello.allow_routed);
+  proto.set_first_port(hello.first_port);
   // In front of all others, wherever its number would put it.
   return StrCat(EncodeWantedEngine(hello.wanted_engine), proto.SerializeAsString());
 }
@@ -454,6 +455,7 @@ absl::StatusOr<ClientHello> DecodeClientHello(ByteSpan body, std::string_view bo
   hello.host = Check(proto.host(), kClientSide, boot_id);
   hello.allow_routed = proto.allow_routed();
   if (proto.wanted_engine() != 0) hello.wanted_engine = proto.wanted_engine() - 1;
+  hello.first_port = proto.first_port();
   return hello;
 }
 

@@ -99,6 +99,7 @@ struct ClientHello {
   std::string hello;
   bool allow_routed = false;
   uint32_t wanted_engine = kAnyEngine;  // else any number: the server takes it modulo its engines
+  uint32_t first_port = 0;  // LinkOptions::first_port
 };
 
 struct ServerHello {

@@ -29,6 +29,7 @@ ClientHello FullClientHello() {
                  {PathKind::kVerbs, "verbs", 1u << 16 | 17, "mlx5_0:1", "", LinkKind::kRoceV2,
                   "10.0.0.7", 24}};
   hello.allow_routed = true;
+  hello.first_port = 3;
   hello.host = {"5f3c", 1000, 4711};
   hello.hello = std::string("\0opaque\xff", 8);
   return hello;
@@ -80,6 +81,7 @@ TEST(Hello, ComesBackAsItWasSent) {
   EXPECT_EQ(client->paths[2].host, "10.0.0.7");
   EXPECT_EQ(client->paths[2].prefix_bits, 24u);
   EXPECT_TRUE(client->allow_routed);
+  EXPECT_EQ(client->first_port, 3u);
   EXPECT_EQ(client->host.boot_id, "5f3c");
   EXPECT_EQ(client->host.user_id, 1000u);
   EXPECT_EQ(client->host.process_id, 4711);

@@ -212,6 +212,7 @@ absl::Status ReadRdma(const LinkOptions& options, PathPolicy* policy) {
   }
   WEFT_ASSIGN_OR_RETURN(policy->rdma.gid_index, ReadGidIndex(options));
   WEFT_ASSIGN_OR_RETURN(policy->allow_routed, ReadRouted(options));
+  policy->rdma.first_port = options.first_port;
   return absl::OkStatus();
 }
 

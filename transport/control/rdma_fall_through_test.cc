@@ -2,6 +2,7 @@
 // domain of its own, and both sides can say what happened. The ports are made up; those that work
 // are tcp underneath.
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -43,7 +44,9 @@ PathProvider RdmaOf(Host* host) {
   provider.provider = "verbs";
   provider.offers = [host](const RdmaFilter& filter, uint64_t) {
     host->filters.push_back(filter);
-    return host->offers;
+    std::vector<PathOffer> offers = host->offers;  // as ChooseRdma() orders ports that are alike
+    std::rotate(offers.begin(), offers.begin() + filter.first_port % offers.size(), offers.end());
+    return offers;
   };
   provider.open = [host](const PathOffer& offer,
                          BatchSink* sink) -> absl::StatusOr<std::unique_ptr<LinkDomain>> {
@@ -200,17 +203,51 @@ TEST_F(RdmaFallThroughTest, RouterPathsAreTriedOnlyWhereAllowed) {
   ExpectChosen(*end, "verbs c0:1 (RoCE v2, 10.0.1.7) to s0:1 (10.9.0.9)");
 }
 
+TEST_F(RdmaFallThroughTest, ConnectionsWithDifferentNumbersUseDifferentCardsAtBothEnds) {
+  ConnectOptions second = Impatient();
+  second.link.first_port = 1;
+  ASSERT_NE(Connect(), nullptr);
+  const NetworkEnd* end = Connect(second);
+  ASSERT_NE(end, nullptr);
+  ExpectChosen(*end, "verbs c1:1 (RoCE v2, 10.0.2.7) to s1:1 (10.0.2.9)");
+
+  // All in one subnet: any two of them fit.
+  client_host_.offers = {Port("c0:1", "10.0.1.7"), Port("c1:1", "10.0.1.8")};
+  server_host_.offers = {Port("s0:1", "10.0.1.9"), Port("s1:1", "10.0.1.10")};
+  listener_.reset();
+  client_ = EngineOn(&client_host_);
+  server_ = EngineOn(&server_host_);
+  end = Connect();
+  ASSERT_NE(end, nullptr);
+  ExpectChosen(*end, "verbs c0:1 (RoCE v2, 10.0.1.7) to s0:1 (10.0.1.9)");
+  end = Connect(second);
+  ASSERT_NE(end, nullptr);
+  ExpectChosen(*end, "verbs c1:1 (RoCE v2, 10.0.1.8) to s1:1 (10.0.1.10)");
+}
+
+TEST_F(RdmaFallThroughTest, WithoutItsCardAConnectionUsesTheOtherOne) {
+  ConnectOptions second = Impatient();
+  second.link.first_port = 1;
+  client_host_.faults = {{"c1:1", Fault::kLinkFails}};
+  const NetworkEnd* const end = Connect(second);
+  ASSERT_NE(end, nullptr);
+  ExpectChosen(*end, "verbs c0:1 (RoCE v2, 10.0.1.7) to s0:1 (10.0.1.9)");
+}
+
 TEST_F(RdmaFallThroughTest, OptionsReachTheChoiceOfDevices) {
   ConnectOptions options = Impatient();
   options.link.devices = {"c1", "c0:1"};
   options.link.gid_index = 3;
   options.link.subnets = {"10.0.0.0/8"};
+  options.link.first_port = 3;
   ASSERT_NE(Connect(options), nullptr);
   ASSERT_EQ(client_host_.filters.size(), 1u);
   EXPECT_EQ(client_host_.filters[0].devices, options.link.devices);
   EXPECT_EQ(client_host_.filters[0].gid_index, 3);
   ASSERT_EQ(client_host_.filters[0].subnets.size(), 1u);
   EXPECT_EQ(client_host_.filters[0].subnets[0].text, "10.0.0.0/8");
+  EXPECT_EQ(client_host_.filters[0].first_port, 3u);
+  EXPECT_EQ(server_host_.filters.back().first_port, 3u) << "the server goes by the client's";
 }
 
 TEST_F(RdmaFallThroughTest, DevicesAreNotEvenLookedForWhereVerbsIsDenied) {

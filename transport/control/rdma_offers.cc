@@ -11,7 +11,7 @@ uint64_t WantedLockBytes(uint32_t window_slots, uint32_t slot_bytes) {
   return kQueueBytes + uint64_t{2} * window_slots * slot_bytes + kMaxMessageBytes;
 }
 
-RdmaView ReadRdmaView(uint64_t wanted_lock_bytes) {
+RdmaView ReadRdmaView(uint64_t wanted_lock_bytes, int numa_node) {
   RdmaView view;
   RdmaSources sources;
   sources.interfaces = ReadInterfaceAddresses();
@@ -19,7 +19,7 @@ RdmaView ReadRdmaView(uint64_t wanted_lock_bytes) {
   if (view.ports.empty()) {
     view.why_none = WhyNoRdma(sources);
   } else {
-    view.process = ReadRdmaProcessFacts(wanted_lock_bytes);
+    view.process = ReadRdmaProcessFacts(wanted_lock_bytes, numa_node);
   }
   return view;
 }

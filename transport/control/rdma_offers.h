@@ -28,8 +28,9 @@ struct RdmaView {
 // directions, and the largest message. With less, connections and messages fail one by one.
 uint64_t WantedLockBytes(uint32_t window_slots, uint32_t slot_bytes);
 
-// The running system's. `wanted_lock_bytes`: what one domain may come to register.
-RdmaView ReadRdmaView(uint64_t wanted_lock_bytes);
+// The running system's. `wanted_lock_bytes`: what one domain may come to register. `numa_node`: the
+// engine's (EngineContext::numa_node).
+RdmaView ReadRdmaView(uint64_t wanted_lock_bytes, int numa_node = -1);
 
 class RdmaOffers {
  public:

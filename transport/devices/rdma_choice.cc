@@ -14,6 +14,7 @@ struct Usable {
   const RdmaPort* port;
   const RdmaAddress* address;
   bool is_near;
+  size_t turn = 0;  // of its port, among those that are alike
 };
 
 bool IsNear(const RdmaPort& port, const RdmaProcessFacts& process) {
@@ -24,11 +25,31 @@ bool IsNear(const RdmaPort& port, const RdmaProcessFacts& process) {
 
 bool IsV6(const RdmaAddress& address) { return address.host.find(':') != std::string::npos; }
 
+// Of addresses on ports that are alike it is equal.
+auto Rank(const Usable& x) {
+  return std::make_tuple(x.address->link, !x.is_near, -x.port->gbit_per_s);
+}
+
 bool IsPreferred(const Usable& a, const Usable& b) {
   const auto key = [](const Usable& x) {
-    return std::make_tuple(x.address->link, !x.is_near, -x.port->gbit_per_s, IsV6(*x.address));
+    return std::make_tuple(Rank(x), IsV6(*x.address), x.turn);
   };
-  return key(a) < key(b);  // a stable sort keeps ports and addresses that are alike in their order
+  return key(a) < key(b);  // a stable sort keeps addresses of one port in their order
+}
+
+// Gives each port its turn: those that are alike stand in a circle, in their order, and the filter
+// says which is the first. (An address of another kind has another circle.)
+void SetTurns(uint32_t first_port, std::vector<Usable>* usable) {
+  for (Usable& one : *usable) {
+    std::vector<const RdmaPort*> alike;
+    for (const Usable& other : *usable) {
+      const bool is_new = alike.empty() || alike.back() != other.port;  // a port's stand together
+      if (Rank(other) == Rank(one) && is_new) alike.push_back(other.port);
+    }
+    const auto place = std::find(alike.begin(), alike.end(), one.port) - alike.begin();
+    const size_t count = alike.size();
+    one.turn = (static_cast<size_t>(place) + count - first_port % count) % count;
+  }
 }
 
 RdmaOffer ToOffer(const RdmaPort& port, const RdmaAddress* address, std::string unusable) {
@@ -49,7 +70,7 @@ std::string CollectUsable(const RdmaPort& port, const RdmaFilter& filter,
   for (const RdmaAddress& address : port.addresses) {
     std::string why = WhyNotUsable(port, &address, filter, process);
     if (why.empty()) {
-      usable->push_back({&port, &address, IsNear(port, process)});
+      usable->push_back({&port, &address, IsNear(port, process), /*turn=*/0});
     } else if (first_reason.empty()) {
       first_reason = std::move(why);
     }
@@ -108,6 +129,7 @@ std::vector<RdmaOffer> ChooseRdma(const std::vector<RdmaPort>& ports, const Rdma
     const RdmaAddress* address = port.addresses.empty() ? nullptr : &port.addresses[0];
     unusable.push_back(ToOffer(port, address, std::move(why)));
   }
+  SetTurns(filter.first_port, &usable);
   std::stable_sort(usable.begin(), usable.end(), IsPreferred);
   std::vector<RdmaOffer> offers;
   offers.reserve(usable.size() + unusable.size());

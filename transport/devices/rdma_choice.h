@@ -2,8 +2,9 @@
 //
 // An offer is one address of one port: connections over it are bound to that address, and so to
 // its port, its GID and its kind of link. Order: by kind of link (InfiniBand, RoCE v2, RoCE v1,
-// iWARP), ports near to this process's processors first, then the faster, IPv4 before IPv6, then by
-// name.
+// iWARP), ports near to the engine's processors first, then the faster, IPv4 before IPv6, then by
+// name. Ports that are alike but for the name begin with the one that the filter says, and go
+// round: so connections between the same hosts can use different cards.
 //
 // Threads: pure functions.
 #pragma once
@@ -22,6 +23,7 @@ struct RdmaFilter {
   std::vector<std::string> devices;  // "mlx5_0" (all ports), "mlx5_0:1"
   int gid_index = -1;
   std::vector<Subnet> subnets;
+  uint32_t first_port = 0;  // LinkOptions::first_port: takes none away
 };
 
 // What this process has to know of itself.
@@ -29,9 +31,11 @@ struct RdmaProcessFacts {
   uint64_t memlock_bytes = 0;      // RLIMIT_MEMLOCK; ~0: unlimited
   bool may_lock_any = false;       // CAP_IPC_LOCK: drivers then do not count; siw does
   uint64_t wanted_lock_bytes = 0;  // what one domain registers at least
-  std::vector<int> near_nodes;     // NUMA nodes of the processors it may run on; empty: unknown
+  std::vector<int> near_nodes;     // NUMA nodes whose ports come first; empty: unknown
 };
-RdmaProcessFacts ReadRdmaProcessFacts(uint64_t wanted_lock_bytes);
+// Near are the node `numa_node`, of an engine that has one; else (-1) those of the processors that
+// this thread may run on.
+RdmaProcessFacts ReadRdmaProcessFacts(uint64_t wanted_lock_bytes, int numa_node = -1);
 
 struct RdmaOffer {
   std::string device;  // "mlx5_0:1"

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "transport/devices/numa.h"
 #include "transport/devices/testing/recorded_tree.h"
 
 namespace weft {
@@ -117,6 +118,97 @@ TEST(RdmaChoice, NearPortsComeFirstThenTheFaster) {
   process.near_nodes = {};  // unknown: all are alike
   EXPECT_THAT(Order(ChooseRdma({far, near, fast_and_near}, {}, process)),
               ElementsAre("far:1 10.0.0.3", "fast:1 10.0.0.2", "near:1 10.0.0.1"));
+}
+
+TEST(RdmaChoice, PortsThatAreAlikeBeginWithTheOneThatIsAskedFor) {
+  const std::vector<RdmaPort> ports = {MakePort("a", LinkKind::kRoceV2, "10.0.0.1"),
+                                       MakePort("b", LinkKind::kRoceV2, "10.0.1.1"),
+                                       MakePort("c", LinkKind::kRoceV2, "10.0.2.1")};
+  const auto order = [&](uint32_t first_port) {
+    RdmaFilter filter;
+    filter.first_port = first_port;
+    return Order(ChooseRdma(ports, filter, Unlimited()));
+  };
+  EXPECT_THAT(order(0), ElementsAre("a:1 10.0.0.1", "b:1 10.0.1.1", "c:1 10.0.2.1"));
+  EXPECT_THAT(order(1), ElementsAre("b:1 10.0.1.1", "c:1 10.0.2.1", "a:1 10.0.0.1"));
+  EXPECT_THAT(order(2), ElementsAre("c:1 10.0.2.1", "a:1 10.0.0.1", "b:1 10.0.1.1"));
+  EXPECT_EQ(order(3), order(0));
+  EXPECT_EQ(order(~uint32_t{0}), order(~uint32_t{0} % 3));
+}
+
+// Whichever is asked for: what is better comes first, and what is worse is the last resort.
+TEST(RdmaChoice, ThePortThatIsAskedForComesBeforeNoBetterOne) {
+  RdmaPort slow = MakePort("a", LinkKind::kRoceV2, "10.0.0.1");
+  slow.gbit_per_s = 10;
+  const std::vector<RdmaPort> ports = {slow, MakePort("b", LinkKind::kRoceV2, "10.0.1.1"),
+                                       MakePort("c", LinkKind::kRoceV2, "10.0.2.1"),
+                                       MakePort("d", LinkKind::kIwarp, "10.0.3.1")};
+  RdmaFilter filter;
+  filter.first_port = 1;
+  EXPECT_THAT(Order(ChooseRdma(ports, filter, Unlimited())),
+              ElementsAre("c:1 10.0.2.1", "b:1 10.0.1.1", "a:1 10.0.0.1", "d:1 10.0.3.1"));
+}
+
+TEST(RdmaChoice, AllAddressesOfAPortHaveItsTurn) {
+  std::vector<RdmaPort> ports = {MakePort("a", LinkKind::kRoceV2, "10.0.0.1"),
+                                 MakePort("b", LinkKind::kRoceV2, "10.0.1.1")};
+  for (RdmaPort& port : ports) {
+    RdmaAddress v6 = port.addresses[0];
+    v6.host = port.device == "a" ? "fd00::1" : "fd00:1::1";
+    port.addresses.push_back(v6);
+  }
+  RdmaFilter filter;
+  filter.first_port = 1;
+  EXPECT_THAT(Order(ChooseRdma(ports, filter, Unlimited())),
+              ElementsAre("b:1 10.0.1.1", "a:1 10.0.0.1", "b:1 fd00:1::1", "a:1 fd00::1"));
+}
+
+// A machine of two nodes with a card on each, made up: there was none to record.
+class TwoNodes : public testing::Test {
+ protected:
+  TwoNodes() : tree_("roce_v2") {
+    tree_.Add(
+        "[devices/system/node/node0]\ncpulist = 0-3,8\n"
+        "[devices/system/node/node1]\ncpulist = 4-7\n"
+        "[devices/system/node/node2]\ncpulist = \n"  // memory alone
+        "[devices/system/node]\nonline = 0-2\n");
+  }
+  const std::string& sysfs() { return tree_.sources().sysfs; }
+
+  RecordedTree tree_;
+};
+
+TEST_F(TwoNodes, HaveTheirProcessors) {
+  EXPECT_THAT(ProcessorsOfNode(sysfs(), 0), ElementsAre(0, 1, 2, 3, 8));
+  EXPECT_THAT(ProcessorsOfNode(sysfs(), 1), ElementsAre(4, 5, 6, 7));
+  EXPECT_THAT(ProcessorsOfNode(sysfs(), 2), IsEmpty());
+  EXPECT_THAT(ProcessorsOfNode(sysfs(), 3), IsEmpty());
+  EXPECT_THAT(ProcessorsOfNode(sysfs(), -1), IsEmpty());
+  EXPECT_EQ(NodeOfProcessor(sysfs(), 8), 0);
+  EXPECT_EQ(NodeOfProcessor(sysfs(), 4), 1);
+  EXPECT_EQ(NodeOfProcessor(sysfs(), 9), -1);
+  EXPECT_THAT(NodesOfProcessors(sysfs(), {3, 4}), ElementsAre(0, 1));
+  EXPECT_THAT(NodesOfProcessors(sysfs(), {5, 6}), ElementsAre(1));
+  EXPECT_THAT(NodesOfProcessors("/nothing/is/here", {0}), IsEmpty());
+}
+
+TEST_F(TwoNodes, AnEngineThatIsPinnedPrefersTheCardOfItsNode) {
+  RdmaPort of_node0 = MakePort("mlx5_0", LinkKind::kRoceV2, "10.0.0.1");
+  RdmaPort of_node1 = MakePort("mlx5_1", LinkKind::kRoceV2, "10.0.1.1");
+  of_node0.numa_node = 0;
+  of_node1.numa_node = 1;
+  of_node0.gbit_per_s = 400;
+  const auto order_on = [&](int cpu) {
+    RdmaProcessFacts facts = Unlimited();
+    facts.near_nodes = {NodeOfProcessor(sysfs(), cpu)};
+    return Order(ChooseRdma({of_node0, of_node1}, {}, facts));
+  };
+  EXPECT_THAT(order_on(2), ElementsAre("mlx5_0:1 10.0.0.1", "mlx5_1:1 10.0.1.1"));
+  EXPECT_THAT(order_on(5), ElementsAre("mlx5_1:1 10.0.1.1", "mlx5_0:1 10.0.0.1"));
+}
+
+TEST(RdmaProcess, ANodeThatTheEngineHasIsItsOnlyNearOne) {
+  EXPECT_THAT(ReadRdmaProcessFacts(kMiB, /*numa_node=*/5).near_nodes, ElementsAre(5));
 }
 
 TEST(RdmaChoice, TheLeastPreferredOfManyAreCutOff) {

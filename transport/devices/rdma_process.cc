@@ -6,8 +6,8 @@
 
 #include "absl/strings/match.h"
 #include "core/strings.h"
+#include "transport/devices/numa.h"
 #include "transport/devices/rdma_choice.h"
-#include "transport/devices/sysfs.h"
 
 namespace weft {
 namespace {
@@ -25,39 +25,22 @@ bool HasCapability(int number) {
   return false;
 }
 
-// Whether one of `allowed` is in a list as the kernel writes it: "0-3,8-11".
-bool HasOneOf(const std::string& list, const cpu_set_t& allowed) {
-  const char* at = list.c_str();
-  while (*at >= '0' && *at <= '9') {
-    char* end = nullptr;
-    const uint64_t first = std::strtoul(at, &end, 10);
-    const uint64_t last = *end == '-' ? std::strtoul(end + 1, &end, 10) : first;
-    for (uint64_t cpu = first; cpu <= last && cpu < CPU_SETSIZE; ++cpu) {
-      if (CPU_ISSET(cpu, &allowed)) return true;
-    }
-    at = *end == ',' ? end + 1 : end;
-  }
-  return false;
-}
-
-std::vector<int> NodesOfAllowedProcessors() {
-  std::vector<int> nodes;
+// Of this thread.
+std::vector<int> AllowedProcessors() {
+  std::vector<int> cpus;
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   // Fails on hosts with more than CPU_SETSIZE processors: then the nodes are unknown.
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return nodes;
-  const SysfsFolder all("/sys/devices/system/node");
-  for (const std::string& name : all.Names()) {
-    if (!absl::StartsWith(name, "node")) continue;
-    if (!HasOneOf((all / name).Line("cpulist"), allowed)) continue;
-    nodes.push_back(static_cast<int>(std::strtol(name.c_str() + 4, nullptr, 10)));
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(static_cast<size_t>(cpu), &allowed)) cpus.push_back(cpu);
   }
-  return nodes;
+  return cpus;
 }
 
 }  // namespace
 
-RdmaProcessFacts ReadRdmaProcessFacts(uint64_t wanted_lock_bytes) {
+RdmaProcessFacts ReadRdmaProcessFacts(uint64_t wanted_lock_bytes, int numa_node) {
   RdmaProcessFacts facts;
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0) {
@@ -65,7 +48,8 @@ RdmaProcessFacts ReadRdmaProcessFacts(uint64_t wanted_lock_bytes) {
   }
   facts.may_lock_any = HasCapability(kCapIpcLock);
   facts.wanted_lock_bytes = wanted_lock_bytes;
-  facts.near_nodes = NodesOfAllowedProcessors();
+  facts.near_nodes =
+      numa_node >= 0 ? std::vector<int>{numa_node} : NodesOfProcessors(kSysfs, AllowedProcessors());
   return facts;
 }
 

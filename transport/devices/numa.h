@@ -1,0 +1,24 @@
+// Which processors are of which NUMA node, as sysfs says.
+//
+// Threads: pure functions of the files below `sysfs` ("/sys"). Errors: what is not there, or cannot
+// be read, is empty; a kernel without NUMA has no nodes at all.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace weft {
+
+// Of the running system.
+inline constexpr char kSysfs[] = "/sys";
+
+// The processors of this node; empty: there is no such node, or it has only memory.
+std::vector<int> ProcessorsOfNode(const std::string& sysfs, int node);
+
+// The node of this processor; -1: unknown.
+int NodeOfProcessor(const std::string& sysfs, int cpu);
+
+// The nodes that have one of these processors.
+std::vector<int> NodesOfProcessors(const std::string& sysfs, const std::vector<int>& cpus);
+
+}  // namespace weft
