@@ -114,7 +114,7 @@ class RecordedWireTest : public testing::TestWithParam<std::tuple<const char*, c
       client_engine_->Poll();
       server_engine_->Poll();
       if (between_) between_();
-      if (HasFatalFailure() || std::chrono::steady_clock::now() > give_up) return false;
+      if (HasFailure() || std::chrono::steady_clock::now() > give_up) return false;
     }
     return true;
   }
