@@ -1,15 +1,15 @@
 // Sessions of an older build, recorded as frames of calls, against this build: its client's frames
 // are played to today's server, and its server's frames to today's client. A change of the wire
 // that breaks that version breaks one of these. docs/wire_format.md, "Recorded sessions", says what
-// is in a recording, and how to make the next one.
+// is in a recording, and how to make the next one. recorded_wire_test.cc has what is below calls,
+// and more of them.
 //
 // A recording is a text of lines:  # words  |  client HEX  |  server HEX  |  > HEX  |  < HEX
 // hellos, and frames from the client and from the server, in the order in which the one was sent
-// and the other had come. A byte that is repeated is written once, as HEX*COUNT.
+// and the other had come; bytes as in rpc/testing/recording_text.h.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -22,6 +22,7 @@
 #include "core/strings.h"
 #include "rpc/client/client_context.h"
 #include "rpc/testing/raw_peer.h"
+#include "rpc/testing/recording_text.h"
 #include "rpc/testing/stream_test.h"
 #include "rpc/wire/frame.h"
 #include "weft/status.h"
@@ -36,48 +37,14 @@ struct Line {
   Bytes bytes;
 };
 
-std::string Text(const Bytes& bytes) {
-  constexpr size_t kWorthIt = 8;  // of one byte in a row
-  std::string text;
-  char hex[3];
-  for (size_t at = 0; at < bytes.size();) {
-    size_t end = at;
-    while (end < bytes.size() && bytes[end] == bytes[at]) ++end;
-    const size_t count = end - at >= kWorthIt ? end - at : 1;
-    std::snprintf(hex, sizeof(hex), "%02x", static_cast<unsigned>(bytes[at]));
-    text += count > 1 ? StrCat(" ", hex, "*", count, " ") : hex;
-    at += count;
-  }
-  return text;
-}
-
 Bytes BytesOf(const std::string& text) {
-  Bytes bytes;
-  for (size_t at = 0; at + 1 < text.size();) {
-    if (text[at] == ' ') {
-      ++at;
-      continue;
-    }
-    const auto byte = static_cast<std::byte>(std::stoul(text.substr(at, 2), nullptr, 16));
-    at += 2;
-    size_t count = 1;
-    if (at < text.size() && text[at] == '*') {
-      size_t digits = 0;
-      count = std::stoul(text.substr(at + 1), &digits);
-      at += 1 + digits;
-    }
-    bytes.insert(bytes.end(), count, byte);
-  }
-  return bytes;
+  const auto* const begin = reinterpret_cast<const std::byte*>(text.data());
+  return {begin, begin + text.size()};
 }
-
-Bytes BytesOfHello(const std::string& hello) {
-  const auto* const begin = reinterpret_cast<const std::byte*>(hello.data());
-  return {begin, begin + hello.size()};
-}
-std::string HelloOf(const Bytes& bytes) {
+std::string StringOf(const Bytes& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
+std::string Text(const Bytes& bytes) { return TextOfBytes(StringOf(bytes)); }
 
 std::vector<Line> ReadRecording(const std::string& path) {
   std::vector<Line> lines;
@@ -86,7 +53,7 @@ std::vector<Line> ReadRecording(const std::string& path) {
   for (std::string line; std::getline(file, line);) {
     if (line.empty() || line[0] == '#') continue;
     const size_t blank = line.find(' ');
-    lines.push_back({line.substr(0, blank), BytesOf(line.substr(blank + 1))});
+    lines.push_back({line.substr(0, blank), BytesOf(BytesOfText(line.substr(blank + 1)))});
   }
   return lines;
 }
@@ -184,7 +151,7 @@ class RecordedSessionTest : public StreamTest {
 class Tape final : public Acceptor {
  public:
   absl::StatusOr<ConnectionHandler*> OnIncoming(Connection& connection) override {
-    Add("client", BytesOfHello(connection.peer_hello()));
+    Add("client", BytesOf(connection.peer_hello()));
     client.tape = server.tape = this;
     client.to = &server;
     server.to = &client;
@@ -242,7 +209,7 @@ TEST_F(RecordedSessionTest, ASessionIsRecorded) {
   network_.Settle();
   Tape tape;
   tape.transport = &CoreOf(network_.Node("tape")).transport();
-  tape.Add("server", BytesOfHello(listen.hello));
+  tape.Add("server", BytesOf(listen.hello));
   const auto listener = *tape.transport->Listen("sim:tape", listen, &tape);
   OpenAt("sim:tape");
   PlayClient([this](Function<bool()> done) { return RunUntil(std::move(done)); },
@@ -266,7 +233,7 @@ TEST_F(RecordedSessionTest, TodaysServerAnswersTheOldClientAsItsOwnDid) {
   for (const Line& line : lines) {
     if (line.kind == "client") {
       ConnectOptions options;
-      options.hello = HelloOf(line.bytes);
+      options.hello = StringOf(line.bytes);
       ASSERT_TRUE(client().transport().Connect("sim:server", options, &old).ok());
       ASSERT_TRUE(RunUntil([&] { return old.connection != nullptr || !old.why.ok(); }));
       ASSERT_NE(old.connection, nullptr) << old.why;
@@ -291,7 +258,7 @@ TEST_F(RecordedSessionTest, TodaysClientUnderstandsTheOldServerAsItsOwnDid) {
   std::vector<Line> lines = ReadRecording(kRecording);
   ListenOptions listen;
   for (const Line& line : lines) {
-    if (line.kind == "server") listen.hello = HelloOf(line.bytes);
+    if (line.kind == "server") listen.hello = StringOf(line.bytes);
   }
   std::erase_if(lines, [](const Line& line) { return line.kind.size() > 1; });
   RawAcceptor old;
@@ -337,7 +304,7 @@ TEST_F(RecordedSessionTest, AnotherVersionIsRefusedInWords) {
   for (const Line& line : lines) {
     if (line.kind != "client") continue;
     rpc::ClientHello hello;
-    ASSERT_TRUE(hello.ParseFromString(HelloOf(line.bytes)));
+    ASSERT_TRUE(hello.ParseFromString(StringOf(line.bytes)));
     EXPECT_EQ(hello.protocol(), kRpcProtocolVersion)
         << "say in docs/wire_format.md what this breaks";
     hello.set_protocol(kRpcProtocolVersion + 1);
