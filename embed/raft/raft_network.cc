@@ -87,6 +87,7 @@ struct RaftNetwork::Sending {
   std::string told_address;  // of `to`, by libraft
   uint64_t bytes = 0;        // of payload
 
+  std::optional<wire::Ring::Place> record;  // it is written there, and not sent
   // One of these, by the payload's size.
   wire::Message message;
   std::optional<ClientContext> context;  // an attachment's, and of what is large
@@ -113,6 +114,10 @@ struct RaftNetwork::Fetching {
   ReceivedMessage message;
   std::unique_ptr<Buffer> place;  // goes first
 };
+
+bool RaftNetwork::HasEntries(const Sending& sending) {
+  return sending.message.has_append_entries() || sending.large.message().has_append_entries();
+}
 
 class RaftNetwork::Member final : public wire::RaftMember::Service {
  public:
@@ -244,10 +249,15 @@ absl::StatusOr<std::unique_ptr<RaftNetwork>> RaftNetwork::Attach(
     return absl::InvalidArgumentError(
         "RaftNetworkOptions::server.peer_id is set here, from the group and raft_init()'s id");
   }
-  if (options.replication == RaftReplication::kRing && !IsRingSize(options.ring_bytes)) {
+  if (options.replication != RaftReplication::kMessages && !IsRingSize(options.ring_bytes)) {
     return absl::InvalidArgumentError(
         StrCat("RaftNetworkOptions::ring_bytes is ", options.ring_bytes, "; it must be ",
                kMinRingBytes, " to ", kMaxRingBytes, ", a multiple of ", kRingAlignment));
+  }
+  if (options.replication == RaftReplication::kRemoteWrites && !options.keep_memory_mark) {
+    return absl::InvalidArgumentError(
+        "RaftReplication::kRemoteWrites needs RaftNetworkOptions::keep_memory_mark: a member that "
+        "was killed has to know that others took its memory for a log");
   }
   Attached& attached = AllAttached();
   const std::lock_guard<std::mutex> lock(attached.mutex);
@@ -271,10 +281,20 @@ RaftNetwork::RaftNetwork(raft_io* io, Engine& engine, const RaftNetworkOptions& 
   if (options.replication == RaftReplication::kRing) {
     rings_ = std::make_unique<RaftRings>(engine, options.ring_bytes);
   }
+  remote_writes_ = std::make_unique<RaftRemoteWrites>(
+      engine, io,
+      RaftRemoteWrites::Options{options.replication == RaftReplication::kRemoteWrites,
+                                options.ring_bytes, options.memory_was_lost,
+                                options.keep_memory_mark},
+      [this](raft_message* message) {
+        if (state_ == State::kStarted) return receive_(io_, message);
+        DiscardReceived(message);
+      });
   io->init = Init;
   io->start = Start;
   io->send = Send;
   io->close = Close;
+  if (io->time != nullptr) io->time = Time;
 }
 
 RaftNetwork::~RaftNetwork() {
@@ -283,6 +303,7 @@ RaftNetwork::~RaftNetwork() {
   *self_ = nullptr;
   StartUnsent();  // calls them back
   rings_.reset();
+  remote_writes_.reset();
   peers_.clear();
   server_.reset();
   {
@@ -294,6 +315,7 @@ RaftNetwork::~RaftNetwork() {
   io_->start = disk_.start;
   io_->send = disk_.send;
   io_->close = disk_.close;
+  io_->time = disk_.time;
 }
 
 std::string RaftNetwork::PeerName(std::string_view group, raft_id id) {
@@ -310,7 +332,7 @@ std::string RaftNetwork::address() const {
 
 RaftNetworkStats RaftNetwork::stats() const {
   RaftNetworkStats stats = stats_;
-  if (rings_ != nullptr) stats.rings = rings_->stats();
+  stats.rings = rings_ != nullptr ? rings_->stats() : remote_writes_->stats();
   return stats;
 }
 
@@ -331,15 +353,32 @@ int RaftNetwork::Init(raft_io* io, raft_id id, const char* address) {
 
 int RaftNetwork::Start(raft_io* io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb receive) {
   RaftNetwork& self = NetworkOf(io);
+  self.tick_ = tick;
   self.receive_ = receive;
   if (const absl::Status status = self.Listen(); !status.ok()) {
     Explain(io, status);
     return CodeOf(status);
   }
-  const int code = self.disk_.start(io, msecs, tick, receive);
+  const int code = self.disk_.start(io, msecs, Tick, Receive);
   if (code == 0) self.state_ = State::kStarted;
   return code;
 }
+
+raft_time RaftNetwork::Time(raft_io* io) {
+  const RaftNetwork& self = NetworkOf(io);
+  return self.now_.has_value() ? *self.now_ : self.disk_.time(io);
+}
+
+void RaftNetwork::Tick(raft_io* io) {
+  RaftNetwork& self = NetworkOf(io);
+  // No time passes between what is decided before the tick and libraft's own look.
+  self.now_ = self.disk_.time(io);
+  self.now_ = self.remote_writes_->BeforeTick(*self.now_);
+  self.tick_(io);
+  self.now_.reset();
+}
+
+void RaftNetwork::Receive(raft_io* io, raft_message* message) { NetworkOf(io).HandOver(message); }
 
 absl::Status RaftNetwork::Listen() {
   ServerOptions options = options_.server;
@@ -358,6 +397,7 @@ void RaftNetwork::Close(raft_io* io, raft_io_close_cb callback) {
   RaftNetwork& self = NetworkOf(io);
   self.closed_ = callback;
   self.state_ = State::kClosing;
+  self.remote_writes_->BeforeClose();
   // Those without a context end when their connection has them, or by their deadline.
   for (Sending& sending : self.sending_) {
     if (sending.context.has_value()) sending.context->Cancel().IgnoreError();
@@ -418,6 +458,7 @@ absl::StatusOr<RaftNetwork::Peer*> RaftNetwork::PeerFor(raft_id id, std::string_
 
 void RaftNetwork::Tidy() {
   if (rings_ != nullptr) rings_->Tidy();
+  remote_writes_->Tidy();
   std::list<Peer> leaving;  // callbacks of their calls may look for peers
   for (auto at = peers_.begin(); at != peers_.end();) {
     Peer& peer = at->second;
@@ -427,7 +468,8 @@ void RaftNetwork::Tidy() {
       ++at;
       continue;
     }
-    if (rings_ != nullptr && !rings_->Forget(at->first, *peer.channel)) {
+    const bool is_free = remote_writes_->Forget(at->first, *peer.channel);
+    if (!is_free || (rings_ != nullptr && !rings_->Forget(at->first, *peer.channel))) {
       ++at;
       continue;
     }
@@ -453,7 +495,7 @@ int RaftNetwork::Send(raft_io* io, raft_io_send* request, const raft_message* me
     status = absl::ResourceExhaustedError("the engine's inbox is full");
   }
   if (!status.ok()) {
-    if (self.rings_ != nullptr) self.rings_->OnFailed(sending->to, sending->message);
+    self.OnUnsent(*sending);
     self.unsent_.erase(sending);
     Explain(io, status);
   }
@@ -469,8 +511,16 @@ absl::Status RaftNetwork::Encode(const raft_message& message, Sending* sending) 
   if (absl::Status status = EncodeRaftMessage(message, id_, address_, &encoded); !status.ok()) {
     return status;
   }
+  const bool has_entries = message.type == RAFT_IO_APPEND_ENTRIES;
+  remote_writes_->Tell(message, &encoded);
+  if (has_entries && !is_large && encoded.ByteSizeLong() <= kMaxPlacedBytes) {
+    sending->record.emplace();
+    if (remote_writes_->Reserve(message, sending->bytes, encoded, &*sending->record)) {
+      return absl::OkStatus();
+    }
+    sending->record.reset();
+  }
   if (rings_ != nullptr && !is_large) {
-    const bool has_entries = message.type == RAFT_IO_APPEND_ENTRIES;
     rings_->Tell(message.server_id, has_entries, &encoded);
     if (has_entries && sending->bytes > 0 && encoded.ByteSizeLong() <= kMaxPlacedBytes &&
         rings_->Reserve(message.server_id, message, sending->bytes, &encoded)) {
@@ -515,6 +565,14 @@ absl::Status RaftNetwork::Start(std::list<Sending>::iterator sending) {
   const wire::RaftMember::Stub stub(channel);
   const auto done = [this, sending](absl::Status status) { OnSent(sending, status); };
   ClientContext* const context = sending->context.has_value() ? &*sending->context : nullptr;
+  if (HasEntries(*sending) && remote_writes_->MustFail(sending->to)) {
+    return absl::UnavailableError(StrCat("member ", sending->to,
+                                         " was started again, and lacks "
+                                         "what it had; libraft sends it again"));
+  }
+  if (sending->record.has_value()) {
+    return remote_writes_->Write(sending->to, channel, *sending->record, done);
+  }
   if (sending->large_bytes == nullptr) {
     if (sending->message.ring().has_place()) {
       absl::Status written = rings_->Write(sending->to, channel, sending->message);
@@ -536,6 +594,13 @@ absl::Status RaftNetwork::Start(std::list<Sending>::iterator sending) {
   return absl::OkStatus();
 }
 
+void RaftNetwork::OnUnsent(const Sending& sending) {
+  if (rings_ != nullptr) rings_->OnFailed(sending.to, sending.message);
+  if (remote_writes_ != nullptr && sending.record.has_value()) {
+    remote_writes_->OnFailed(sending.to, *sending.record);
+  }
+}
+
 void RaftNetwork::OnSent(std::list<Sending>::iterator sending, const absl::Status& status) {
   if (sending->bulk.has_value() && sending->bulk->state() == BulkCall::State::kPinned) {
     // The server may still read what libraft would free.
@@ -547,7 +612,7 @@ void RaftNetwork::OnSent(std::list<Sending>::iterator sending, const absl::Statu
     if (sending->bulk.has_value()) ++stats_.large_sent;
   } else {
     ++stats_.failed;
-    if (rings_ != nullptr) rings_->OnFailed(sending->to, sending->message);
+    OnUnsent(*sending);
   }
   raft_io_send* const request = sending->request;
   const raft_io_send_cb callback = sending->callback;
@@ -568,16 +633,21 @@ absl::Status RaftNetwork::CheckSender(const ServerContext& context, const wire::
 }
 
 absl::Status RaftNetwork::HearOfRings(const ServerContext& context, const wire::Message& message) {
-  if (rings_ == nullptr || !message.has_ring()) return absl::OkStatus();
+  if (!message.has_ring() && !message.has_remote_writes()) return absl::OkStatus();
   const auto peer = peers_.find(message.from());
-  return rings_->Hear(message, context.peer_incarnation(),
-                      peer != peers_.end() ? peer->second.channel.get() : nullptr,
-                      !ConfiguredAddress(message.from()).empty());
+  Channel* const channel = peer != peers_.end() ? peer->second.channel.get() : nullptr;
+  const bool is_member = !ConfiguredAddress(message.from()).empty();
+  const uint64_t incarnation = context.peer_incarnation();
+  absl::Status heard = remote_writes_->Hear(message, incarnation, channel, is_member);
+  if (rings_ == nullptr || !heard.ok()) return heard;
+  return rings_->Hear(message, incarnation, channel, is_member);
 }
 
 void RaftNetwork::HandOver(raft_message* message) {
+  if (!remote_writes_->BeforeMessage(*message)) return DiscardReceived(message);
   ++stats_.received;
   receive_(io_, message);
+  remote_writes_->AfterMessage();
 }
 
 }  // namespace weft::embed

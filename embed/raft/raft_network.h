@@ -35,7 +35,9 @@
 // Entries go by messages, or, where both members say kRing, by writes into a ring in the receiver's
 // memory and a message that says where they lie (raft_ring.h): their bytes pass through neither
 // protobuf nor a buffer of their own on the receiver's side. What finds no room there, and all
-// else, goes by messages, in the same order; so does everything until a ring is there.
+// else, goes by messages, in the same order; so does everything until a ring is there. Or, where
+// both say kRemoteWrites, by writes alone, which the receiver is not told of (raft_remote_writes.h,
+// which says what that costs in durability).
 //
 // Members that have moved, or are gone, have channels that can only go outside of callbacks, and so
 // have rings that were given up: Tidy().
@@ -53,6 +55,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,6 +63,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "embed/raft/libraft.h"
+#include "embed/raft/raft_remote_writes.h"
 #include "embed/raft/raft_ring.h"
 #include "embed/raft/raft_wire.weft.h"
 #include "weft/channel.h"
@@ -72,6 +76,11 @@ namespace weft::embed {
 enum class RaftReplication : uint8_t {
   kMessages = 1,
   kRing = 2,  // write, then notify; with members that say kMessages by messages
+  // A leader's acknowledged writes are the quorum (raft_remote_writes.h): what is committed is on
+  // the leader's disk, and in the MEMORY of other members, whose disks have it later. If a majority
+  // ends at once (a power cut), the group stands still until somebody decides what is lost. With
+  // members that say something else by messages.
+  kRemoteWrites = 3,
 };
 
 struct RaftNetworkOptions {
@@ -94,10 +103,20 @@ struct RaftNetworkOptions {
   // Over RDMA what is written into rings is outside of TLS, as all one-sided operations are:
   // SecurityOptions::require_encryption leaves such paths out.
   RaftReplication replication = RaftReplication::kMessages;
-  // kRing: memory for each member that leads or has led, and as much for each that follows: 4 KiB
-  // to 64 MiB, a multiple of 16; the same in all members: one with more than this one gets messages
-  // from it. An entry may have half of it. Higher: more may be under way to a slow member before
-  // entries go by messages.
+  // kRemoteWrites needs it: keeps a mark where the member's next process finds it, though this one
+  // is killed (a file that is synced): true: others take for acknowledged what only this process's
+  // memory has; false: not any more. Called with true, until it succeeds, before the first such
+  // entry, and with false when the member is closed and its disk has all. After an error entries go
+  // by messages.
+  std::function<absl::Status(bool)> keep_memory_mark = {};
+  // The mark of the process before is true. This one gives and asks for no vote until a leader has
+  // made up for what was lost, whatever `replication` is. To say false instead is to decide that
+  // entries which were acknowledged may be lost, and that others may have applied them.
+  bool memory_was_lost = false;
+  // kRing, kRemoteWrites: memory for each member that leads or has led, and as much for each that
+  // follows: 4 KiB to 64 MiB, a multiple of 16; the same in all members: one with more than this
+  // one gets messages from it. An entry may have half of it. Higher: more may be under way to a
+  // slow member before entries go by messages.
   uint64_t ring_bytes = uint64_t{4} << 20;
 };
 
@@ -110,7 +129,7 @@ struct RaftNetworkStats {
   uint64_t sent_bytes = 0;  // of payload
   uint64_t large_sent = 0;  // by bulk
   uint64_t large_received = 0;
-  RaftRings::Stats rings = {};  // kRing
+  RaftRings::Stats rings = {};  // kRing, kRemoteWrites
 };
 
 class RaftNetwork {
@@ -147,6 +166,8 @@ class RaftNetwork {
   RaftNetworkStats stats() const;
   // Where it listens; empty before start().
   std::string address() const;
+  // It does not vote: RaftNetworkOptions::memory_was_lost, and no leader has made up for it yet.
+  bool recovering() const { return remote_writes_->recovering(); }
   // How the member is reached; UNAVAILABLE when it is not, or was never sent anything.
   absl::StatusOr<PathInfo> PathTo(raft_id id);
 
@@ -166,6 +187,10 @@ class RaftNetwork {
   static int Send(raft_io* io, raft_io_send* request, const raft_message* message,
                   raft_io_send_cb callback);
   static void Close(raft_io* io, raft_io_close_cb callback);
+  static raft_time Time(raft_io* io);
+  // Given to the disk half, for libraft's.
+  static void Tick(raft_io* io);
+  static void Receive(raft_io* io, raft_message* message);
 
   absl::Status Listen();
   // Where the configuration has the member; empty: it does not.
@@ -175,9 +200,11 @@ class RaftNetwork {
   absl::Status Encode(const raft_message& message, Sending* sending);
   void StartUnsent();  // in a turn of the engine
   absl::Status Start(std::list<Sending>::iterator sending);
+  static bool HasEntries(const Sending& sending);
+  void OnUnsent(const Sending& sending);
   void OnSent(std::list<Sending>::iterator sending, const absl::Status& status);
   void CloseWhenQuiet();
-  // The message of a peer, whose payload is there. Hands it to libraft.
+  // The message of a peer, whose payload is there. Hands it to libraft, or drops it.
   void HandOver(raft_message* message);
   absl::Status CheckSender(const ServerContext& context, const wire::Message& message);
   absl::Status HearOfRings(const ServerContext& context, const wire::Message& message);
@@ -191,16 +218,19 @@ class RaftNetwork {
   State state_ = State::kAttached;
   raft_id id_ = 0;
   std::string address_;  // in the group's configuration
+  raft_io_tick_cb tick_ = nullptr;
   raft_io_recv_cb receive_ = nullptr;
+  std::optional<raft_time> now_;  // during a tick, for all of it
   raft_io_close_cb closed_ = nullptr;
   RaftNetworkStats stats_;
   uint64_t fetching_bytes_ = 0;  // of payloads that are under way to here
 
   const std::unique_ptr<Member> member_;
   std::unique_ptr<Server> server_;
-  std::map<raft_id, Peer> peers_;     // go before the server
-  std::unique_ptr<RaftRings> rings_;  // go before the peers; null: kMessages
-  std::list<Sending> unsent_;         // wait for StartUnsent()
+  std::map<raft_id, Peer> peers_;                    // go before the server
+  std::unique_ptr<RaftRings> rings_;                 // go before the peers; null: not kRing
+  std::unique_ptr<RaftRemoteWrites> remote_writes_;  // as the rings; always there
+  std::list<Sending> unsent_;                        // wait for StartUnsent()
   std::list<Sending> sending_;
   // What StartUnsent() is posted with; null in it: this object is gone.
   const std::shared_ptr<RaftNetwork*> self_;

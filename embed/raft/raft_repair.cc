@@ -1,9 +1,10 @@
 #include "embed/raft/raft_repair.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+
+#include "embed/raft/raft_log.h"
 
 namespace weft::embed {
 namespace {
@@ -11,26 +12,7 @@ namespace {
 // The first byte of an encoded configuration.
 constexpr uint8_t kEncoding = 1;
 
-// --- the log, as raft.h describes it -------------------------------------------------------------
-
-raft_index LastIndex(const raft_log& log) {
-  const size_t entries =
-      log.front <= log.back ? log.back - log.front : log.size - log.front + log.back;
-  return entries == 0 ? std::max(log.offset, log.snapshot.last_index) : log.offset + entries;
-}
-
-// Null: it is not in memory.
-const raft_entry* EntryAt(const raft_log& log, raft_index index) {
-  if (log.size == 0 || index <= log.offset || index > LastIndex(log)) return nullptr;
-  return &log.entries[(log.front + (index - log.offset - 1)) % log.size];
-}
-
-// 0: unknown.
-raft_term TermAt(const raft_log& log, raft_index index) {
-  if (index == log.snapshot.last_index) return log.snapshot.last_term;
-  const raft_entry* const entry = EntryAt(log, index);
-  return entry == nullptr ? 0 : entry->term;
-}
+// --- the log -------------------------------------------------------------------------------------
 
 // The last change of members in the log that is below `end`; 0: none.
 raft_index LastChangeBefore(const raft_log& log, raft_index end) {

@@ -91,6 +91,24 @@ absl::StatusOr<char*> RaftRingReader::Take(const wire::Ring::Place& place, uint6
   return reinterpret_cast<char*>(there.data() + kStampBytes);
 }
 
+MutableByteSpan RaftRingReader::Look(uint64_t position) const {
+  const MutableByteSpan ring = memory_->bytes();
+  const uint64_t offset = position % ring.size();
+  const Stamp stamp = StampOf(number_, position);
+  if (std::memcmp(ring.data() + offset, stamp.data(), kStampBytes) != 0) return {};
+  const uint64_t rest = ring.size() - offset - kStampBytes;
+  return ring.subspan(offset + kStampBytes, std::min(rest, MostPayload(ring.size())));
+}
+
+uint64_t RaftRingReader::NextRound() const {
+  const uint64_t bytes = memory_->bytes().size();
+  return taken_ - taken_ % bytes + bytes;
+}
+
+void RaftRingReader::Took(uint64_t position, uint64_t bytes) {
+  taken_ = position + RecordBytes(bytes);
+}
+
 void RaftRingReader::GiveUp() {
   if (std::exchange(given_up_, true)) return;
   memory_->Revoke(/*grace_us=*/0, /*wait_us=*/0);
@@ -126,24 +144,30 @@ absl::StatusOr<std::unique_ptr<RaftRingWriter>> RaftRingWriter::Make(Channel& ch
 
 bool RaftRingWriter::Reserve(const raft_message& message, uint64_t bytes,
                              wire::Ring::Place* place) {
-  if (bytes > MostPayload(bytes_)) return false;
+  const MutableByteSpan payload = Reserve(bytes, place);
+  if (payload.empty()) return false;
+  CopyPayload(message, reinterpret_cast<char*>(payload.data()));
+  place->set_crc32c(Crc32c({payload.data() - kStampBytes, kStampBytes + bytes}));
+  return true;
+}
+
+MutableByteSpan RaftRingWriter::Reserve(uint64_t bytes, wire::Ring::Place* place) {
+  if (bytes > MostPayload(bytes_)) return {};
   const uint64_t record = RecordBytes(bytes);
   uint64_t position = head_;
   if (const uint64_t offset = head_ % bytes_; record > bytes_ - offset) position += bytes_ - offset;
   const uint64_t used_from =
       records_.empty() ? taken_ : std::min(taken_, records_.front().position);
-  if (position + record - used_from > bytes_) return false;
+  if (position + record - used_from > bytes_) return {};
   const uint64_t offset = position % bytes_;
   const MutableByteSpan local = local_->bytes().subspan(offset, kStampBytes + bytes);
   const Stamp stamp = StampOf(number_, position);
   std::memcpy(local.data(), stamp.data(), kStampBytes);
-  CopyPayload(message, reinterpret_cast<char*>(local.data() + kStampBytes));
   place->set_number(number_);
   place->set_position(position);
-  place->set_crc32c(Crc32c(local));
   records_.push_back({position, kStampBytes + bytes});
   head_ = position + record;
-  return true;
+  return local.subspan(kStampBytes);
 }
 
 RaftRingWriter::Record* RaftRingWriter::RecordAt(uint64_t position) {
@@ -153,14 +177,20 @@ RaftRingWriter::Record* RaftRingWriter::RecordAt(uint64_t position) {
   return at != records_.end() && at->position == position ? &*at : nullptr;
 }
 
+RaftRingWriter::Record* RaftRingWriter::Begin(uint64_t position) {
+  Record* const record = RecordAt(position);
+  if (record == nullptr || record->begun) return nullptr;
+  record->begun = true;
+  ++writing_;
+  return record;
+}
+
 bool RaftRingWriter::Write(const wire::Ring::Place& place,
                            Function<void(const absl::Status&)> failed) {
   const uint64_t position = place.position();
-  Record* const record = RecordAt(position);
-  if (record == nullptr || record->begun) return false;
-  record->begun = true;
+  const Record* const record = Begin(position);
+  if (record == nullptr) return false;
   const uint64_t offset = position % bytes_;
-  ++writing_;
   const bool done =
       memory_->WriteNow(offset, local_->slice(offset, record->bytes),
                         [this, &memory = *memory_, position,
@@ -171,6 +201,26 @@ bool RaftRingWriter::Write(const wire::Ring::Place& place,
                           failed(status);
                         });
   if (done) EndWrite(position);
+  return true;
+}
+
+bool RaftRingWriter::WriteAcknowledged(const wire::Ring::Place& place,
+                                       Function<void(const absl::Status&)> ended) {
+  const uint64_t position = place.position();
+  const Record* const record = Begin(position);
+  if (record == nullptr) return false;
+  const uint64_t offset = position % bytes_;
+  const RemotePiece piece{offset, local_->slice(offset, record->bytes)};
+  memory_->WriteAcknowledged(
+      {&piece, 1}, [this, &memory = *memory_, position,
+                    ended = std::move(ended)](const absl::Status& status) mutable {
+        if (status.ok()) {
+          EndWrite(position);
+        } else {
+          memory.WhenReclaimed([this, position] { EndWrite(position); });  // as in Write()
+        }
+        ended(status);
+      });
   return true;
 }
 

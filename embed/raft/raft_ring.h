@@ -93,6 +93,15 @@ class RaftRingReader {
   // Position behind the last record.
   uint64_t taken() const { return taken_; }
 
+  // Of records that come without a message, and say of themselves how long they are: from the
+  // payload of the record at `position` on, if a stamp says that it is there, to where the longest
+  // one would end; empty: it is not. REQUIRES: `position` is taken(), or NextRound().
+  MutableByteSpan Look(uint64_t position) const;
+  // Where a record is that would have crossed the end.
+  uint64_t NextRound() const;
+  // The record at `position` was taken. REQUIRES: Look() has so many bytes there.
+  void Took(uint64_t position, uint64_t bytes);
+
   // The peer is told that its lease is over. In callbacks, too.
   void GiveUp();
   bool given_up() const { return given_up_; }
@@ -128,12 +137,21 @@ class RaftRingWriter {
   // Copies the payload, of so many bytes, to where it will be written from. False: there is no
   // room now, or it is too large. Makes no turn of the engine.
   bool Reserve(const raft_message& message, uint64_t bytes, wire::Ring::Place* place);
+  // Where the payload of so many bytes, 1 at least, is to be put; empty: as above. *place has no
+  // checksum.
+  MutableByteSpan Reserve(uint64_t bytes, wire::Ring::Place* place);
+  // Behind the last record.
+  uint64_t head() const { return head_; }
   // Once for each Reserve(), in a turn of the engine: what is sent on the channel behind this finds
   // the bytes. `failed` runs if they may not have been written. If the message is not sent, the
   // ring is given up. False: nothing was reserved there. It was in another ring, whose number the
   // peer has given to this one as well.
   [[nodiscard]] bool Write(const wire::Ring::Place& place,
                            Function<void(const absl::Status&)> failed);
+  // As Write(); `ended` runs in any case: with OK when the bytes are in the reader's memory
+  // (RemoteMemory::WriteAcknowledged()).
+  [[nodiscard]] bool WriteAcknowledged(const wire::Ring::Place& place,
+                                       Function<void(const absl::Status&)> ended);
 
   // The reader has taken all up to there. INVALID_ARGUMENT: it has not been sent so much.
   absl::Status Acknowledge(uint64_t taken);
@@ -156,6 +174,7 @@ class RaftRingWriter {
       : number_(number), incarnation_(incarnation), bytes_(bytes) {}
 
   Record* RecordAt(uint64_t position);  // null: there is none
+  Record* Begin(uint64_t position);     // null: there is none to be written
   void EndWrite(uint64_t position);
   void Free();
 
@@ -187,6 +206,8 @@ class RaftRings {
     uint64_t offered = 0;   // rings that were made for others
     uint64_t given_up = 0;  // of both kinds
     uint64_t writing = 0;   // writes that are under way now
+    // kRemoteWrites: messages that were acknowledged by the end of their write.
+    uint64_t acknowledged = 0;
   };
 
   // REQUIRES: IsRingSize(bytes).

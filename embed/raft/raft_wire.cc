@@ -159,6 +159,17 @@ void CopyPayload(const raft_message& message, char* to) {
   });
 }
 
+void DiscardReceived(raft_message* message) {
+  if (message->type == RAFT_IO_APPEND_ENTRIES) {
+    raft_append_entries& from = message->append_entries;
+    if (from.n_entries > 0) raft_free(from.entries[0].batch);
+    raft_free(from.entries);
+  } else if (message->type == RAFT_IO_INSTALL_SNAPSHOT) {
+    raft_configuration_close(&message->install_snapshot.conf);
+    raft_free(message->install_snapshot.data.base);
+  }
+}
+
 ReceivedMessage::~ReceivedMessage() {
   if (!owns_) return;
   if (message_.type == RAFT_IO_APPEND_ENTRIES) raft_free(message_.append_entries.entries);

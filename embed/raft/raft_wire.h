@@ -41,6 +41,9 @@ absl::Cord GatherPayload(const raft_message& message);
 // The same, copied to `to`, which has PayloadBytes().
 void CopyPayload(const raft_message& message, char* to);
 
+// Frees what a message points to that libraft would have taken.
+void DiscardReceived(raft_message* message);
+
 // A message in memory of libraft's.
 class ReceivedMessage {
  public:

@@ -159,11 +159,23 @@ class Group:
         committed, p50, p99 = latency.groups() if latency else (0, 0, 0)
         rings = re.search(r"entries of (\d+) messages written into rings, of (\d+) taken", said)
         written, taken_out = rings.groups() if rings else (0, 0)
+        acknowledged = re.search(r"(\d+) messages acknowledged by their writes alone", said)
         return {**{name: int(value) for name, value in values.items()},
                 "leader": int(leader.group(1)) if leader else 0,
                 "written into rings": int(written), "taken from rings": int(taken_out),
+                "acknowledged by writes": int(acknowledged.group(1)) if acknowledged else 0,
+                "recovering": "does not vote until" in said,
                 "committed": int(committed), "commit p50": float(p50), "commit p99": float(p99),
                 **{name: int(value) for name, value in zip(names, commands.groups())}}
+
+    def cpu_us(self, number):
+        """Processor time that the member's process has used, in microseconds."""
+        tasks = "/proc/%d/task" % self.processes[number].pid
+        total = 0
+        for task in os.listdir(tasks):
+            with open(os.path.join(tasks, task, "schedstat")) as lines:
+                total += int(lines.read().split()[0])
+        return total / 1000
 
     def leader(self, but=0, seconds=START_SECONDS):
         """The member that says that it leads, and is not `but`."""

@@ -7,8 +7,10 @@ FOLDER has the built programs: examples/raftkv/raftkv_server, raftkv_admin, exam
 
 Figures: YCSB A (half gets, half updates; both wait for the log) for N seconds (1.5), with one call
 under way and with as many as --outstanding (64), over libraft's own TCP, Weft's tcp and shared
-memory, by messages and by rings (--replication), the log on a disk and in memory, in turns. p50 and p99 are a client's round trip; of commits they
-are the leader's own, from raft_apply() to its callback. Faults: clients put, get and delete, and note what
+memory, by messages, by rings and by the leader's writes alone (--replication), the log on a disk and
+in memory, in turns. p50 and p99 are a client's round trip; of commits they are the leader's own, from
+raft_apply() to its callback; the last figure is the processor time of a follower for each commit, on
+the commits' path or not: with remote-writes a follower takes entries at its ticks. Faults: clients put, get and delete, and note what
 they see; the leader is killed (SIGKILL) and started again, the next one is frozen; the history of all
 calls is checked for linearizability. Status 1 if anything of it failed.
 """
@@ -23,10 +25,12 @@ from group import Group
 
 RECORDS = 1000
 RING = ("--replication=ring",)
+WRITES = ("--replication=remote-writes",)
 # Name, --network, path, further flags of the servers. The others are beside the first.
 NETWORKS = (("libraft tcp", "uv", "tcp", ()), ("Weft tcp", "weft", "tcp", ()),
-            ("Weft tcp ring", "weft", "tcp", RING), ("Weft shm", "weft", "shm", ()),
-            ("Weft shm ring", "weft", "shm", RING))
+            ("Weft tcp ring", "weft", "tcp", RING), ("Weft tcp writes", "weft", "tcp", WRITES),
+            ("Weft shm", "weft", "shm", ()), ("Weft shm ring", "weft", "shm", RING),
+            ("Weft shm writes", "weft", "shm", WRITES))
 # Where files are in memory.
 RAM = "/dev/shm"
 # An election that a busy machine does not begin by itself, and a pause that a demonstration can take.
@@ -44,24 +48,28 @@ def say(text):
 
 
 def measure(group, outstanding, seconds, load):
-    """One run of YCSB A: p50, p99, p99.9 in microseconds, operations/s, commits/s; and the p50 and p99
-    of the leader's commits."""
+    """One run of YCSB A: p50, p99, p99.9 in microseconds, operations/s, commits/s; the p50 and p99
+    of the leader's commits; and a follower's processor time for each of them."""
     results = group.path("results")
     if os.path.exists(results):
         os.remove(results)
     leader = group.leader()
     before = group.status(leader, timeout_ms=5000, restart_latency=True)
+    followers = [each for each in group.processes if each != leader]
+    used = -sum(group.cpu_us(each) for each in followers)
     status, said = group.run_client(
         "--records=%d" % RECORDS, "--fields=1", "--load=%s" % str(load).lower(),
         "--seconds=%s" % seconds, "--outstanding=%d" % outstanding, "--results=" + results, "ycsb")
     if status != 0:
         raise RuntimeError(said)
+    used += sum(group.cpu_us(each) for each in followers)
     after = group.status(group.leader())
     commits = (after["commands"] - before["commands"] - (RECORDS if load else 0)) / seconds
     with open(results) as lines:
         columns = lines.read().split("\t")
-    return [float(columns[i]) for i in (5, 6, 7, 3)] + [commits, after["commit p50"],
-                                                        after["commit p99"]]
+    return [float(columns[i]) for i in (5, 6, 7, 3)] + [
+        commits, after["commit p50"], after["commit p99"],
+        used / len(followers) / max(after["committed"], 1)]
 
 
 def figures(programs, options):
@@ -75,16 +83,18 @@ def figures(programs, options):
             try:
                 measure(group, 64, 0.2, load=True)
                 for outstanding in (1, options.outstanding):
-                    p50, p99, p999, rate, commits, commit_p50, commit_p99 = measure(
+                    p50, p99, p999, rate, commits, commit_p50, commit_p99, cpu = measure(
                         group, outstanding, options.seconds, load=False)
                     first = baseline.setdefault(outstanding, (p50, rate, commit_p50))
-                    say("log on %-4s  %-13s  %3d under way: p50 %7.0f us (%.2f)  p99 %7.0f  p99.9 "
-                        "%7.0f  %6.0f calls/s (%.2f)  %5.0f commits/s: p50 %7.0f us (%.2f)  p99 %7.0f"
+                    say("log on %-4s  %-15s  %3d under way: p50 %7.0f us (%.2f)  p99 %7.0f  p99.9 "
+                        "%7.0f  %6.0f calls/s (%.2f)  %5.0f commits/s: p50 %7.0f us (%.2f)  p99 "
+                        "%7.0f  follower %4.0f us"
                         % (log, name, outstanding, p50, p50 / first[0], p99, p999, rate,
-                           rate / first[1], commits, commit_p50, commit_p50 / first[2], commit_p99))
+                           rate / first[1], commits, commit_p50, commit_p50 / first[2], commit_p99,
+                           cpu))
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 good = False
-                say("log on %-4s  %-13s  failed: %s" % (log, name, error))
+                say("log on %-4s  %-15s  failed: %s" % (log, name, error))
             finally:
                 group.close()
     return good

@@ -77,6 +77,13 @@ void Print(const std::string& address, const StatusReply& reply) {
     absl::PrintF("  entries of %d messages written into rings, of %d taken out of them\n",
                  reply.written_into_rings(), reply.taken_from_rings());
   }
+  if (reply.acknowledged_by_writes() > 0) {
+    absl::PrintF("  %d messages acknowledged by their writes alone\n",
+                 reply.acknowledged_by_writes());
+  }
+  if (reply.recovering()) {
+    absl::PrintF("  does not vote until a leader has made up for the memory that it has lost\n");
+  }
   for (const StatusReply::Member& member : reply.members()) {
     absl::PrintF("  member %d at %s: %s%s%s\n", member.id(), member.address(), member.role(),
                  member.path().empty() ? "" : ", over ", member.path());

@@ -6,11 +6,15 @@
 // Its first line on stdout is "listening on ADDRESS", where clients reach it. One thread does all:
 // libuv's loop, with libraft's disk half, and Weft's engine in it (embed/raft/uv_engine.h);
 // snapshots are read on libuv's pool. --dir has two folders: `log`, which is libraft's, and
-// `state`, RocksDB's, which can be made again from the former.
+// `state`, RocksDB's, which can be made again from the former. A file `memory_counts` beside them
+// says that others may hold for acknowledged what the member has in memory alone
+// (--replication=remote-writes). If it is there at the start, the member waits for a leader before
+// it votes; who removes it decides that such entries may be lost.
 //
 // SIGTERM hands leadership over before the member ends. A disk that fails ends it at once.
 // Exit status: 0 stopped by a signal, 1 could not start, or could not go on, 2 the command line is
 // wrong.
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <uv.h>
@@ -58,9 +62,13 @@ ABSL_FLAG(
     "the members of a new group, the same at each: ID=ADDRESS,ID=ADDRESS,...; members that are "
     "added later have none");
 ABSL_FLAG(std::string, network, "weft", "how members speak: weft, or uv, libraft's own TCP");
-ABSL_FLAG(std::string, replication, "messages",
-          "how entries get to other members: messages, or ring: written into their memory, where "
-          "they say so too");
+ABSL_FLAG(
+    std::string, replication, "messages",
+    "how entries get to other members: messages, or ring: written into their memory, where "
+    "they say so too; or remote-writes, with less DURABILITY: what is committed is on the "
+    "leader's disk and in the memory of others, so that a minority may be killed at any time, "
+    "but after a majority has ended at once (a power cut) the group stands still until "
+    "somebody removes the files DIR/memory_counts and thereby gives up entries");
 ABSL_FLAG(std::string, member_uri, "",
           "with --tls-...: the URI in the certificate of every member, which only members have");
 ABSL_FLAG(uint32_t, election_ms, 1000, "silence of a leader after which another is elected");
@@ -76,6 +84,7 @@ namespace {
 using weft::StrCat;
 using weft::embed::RaftNetwork;
 using weft::embed::RaftNetworkOptions;
+using weft::embed::RaftReplication;
 using weft::embed::UvEngine;
 
 constexpr uint64_t kTidyMs = 1'000;  // RaftNetwork::Tidy()
@@ -113,6 +122,32 @@ absl::StatusOr<std::vector<Replica::Voter>> VotersFromFlags() {
   return voters;
 }
 
+// Makes the file or removes it; either is on the disk then.
+absl::Status KeepMark(const std::string& folder, bool mark) {
+  const std::string path = folder + "/memory_counts";
+  if (mark) {
+    const int file = open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    if (file < 0) return weft::StatusFromErrno(errno, StrCat("make the file ", path));
+    const int synced = fsync(file);
+    const int error = errno;
+    close(file);
+    if (synced != 0) return weft::StatusFromErrno(error, StrCat("sync the file ", path));
+  } else if (unlink(path.c_str()) != 0 && errno != ENOENT) {
+    return weft::StatusFromErrno(errno, StrCat("remove the file ", path));
+  }
+  const int directory = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return weft::StatusFromErrno(errno, StrCat("open the folder ", folder));
+  const int synced = fsync(directory);
+  const int error = errno;
+  close(directory);
+  if (synced != 0) return weft::StatusFromErrno(error, StrCat("sync the folder ", folder));
+  return absl::OkStatus();
+}
+
+bool HasMark(const std::string& folder) {
+  return access((folder + "/memory_counts").c_str(), F_OK) == 0;
+}
+
 ReplicaOptions OptionsFromFlags() {
   ReplicaOptions options;
   options.id = absl::GetFlag(FLAGS_id);
@@ -124,17 +159,22 @@ ReplicaOptions OptionsFromFlags() {
 }
 
 absl::StatusOr<RaftNetworkOptions> NetworkOptionsFor(
-    const std::optional<weft::SecurityOptions>& security) {
+    const std::string& folder, const std::optional<weft::SecurityOptions>& security) {
   RaftNetworkOptions options;
   options.group = "raftkv";
   options.server.security = security;
   options.channel.security = security;
   const std::string replication = absl::GetFlag(FLAGS_replication);
-  if (replication != "messages" && replication != "ring") {
+  if (replication == "ring") {
+    options.replication = RaftReplication::kRing;
+  } else if (replication == "remote-writes") {
+    options.replication = RaftReplication::kRemoteWrites;
+  } else if (replication != "messages") {
     return absl::InvalidArgumentError(
-        StrCat("--replication=", replication, " is neither messages nor ring"));
+        StrCat("--replication=", replication, " is neither messages, ring, nor remote-writes"));
   }
-  if (replication == "ring") options.replication = weft::embed::RaftReplication::kRing;
+  options.keep_memory_mark = [folder](bool mark) { return KeepMark(folder, mark); };
+  options.memory_was_lost = HasMark(folder);
   if (!security.has_value()) return options;
   options.channel.security->expected_uri = absl::GetFlag(FLAGS_member_uri);
   if (options.channel.security->expected_uri.empty()) {
@@ -172,7 +212,7 @@ class Member {
       return absl::InternalError(StrCat("uv_loop_init: ", uv_strerror(code)));
     }
     WEFT_ASSIGN_OR_RETURN(driver_, UvEngine::Start(&loop_, *engine_, absl::GetFlag(FLAGS_spin_us)));
-    WEFT_RETURN_IF_ERROR(OpenReplica(folder + "/log", security));
+    WEFT_RETURN_IF_ERROR(OpenReplica(folder, security));
     WEFT_RETURN_IF_ERROR(Serve(security));
     WEFT_RETURN_IF_ERROR(voters.empty() ? absl::OkStatus() : replica_->Bootstrap(voters));
     WEFT_RETURN_IF_ERROR(replica_->Start(server_->address()));
@@ -200,6 +240,13 @@ class Member {
       return absl::InvalidArgumentError(StrCat("--network=", kind, " is neither weft nor uv"));
     }
     libraft_tcp_ = kind == "uv";
+    if (libraft_tcp_ && HasMark(folder)) {
+      return absl::FailedPreconditionError(StrCat(
+          folder,
+          "/memory_counts is there: this member was killed with --replication=remote-writes, "
+          "and may vote when a leader has made up for its memory, which --network=uv cannot do. "
+          "Start it with --network=weft, and end it by SIGTERM when it has caught up"));
+    }
     if (libraft_tcp_ && security.has_value()) {
       return absl::InvalidArgumentError("--network=uv has no TLS: leave --tls-... out, or it");
     }
@@ -208,13 +255,14 @@ class Member {
     } else {
       transport_ = NoTransport();
     }
-    if (const int code = raft_uv_init(&io_, &loop_, folder.c_str(), &transport_); code != 0) {
+    if (const int code = raft_uv_init(&io_, &loop_, (folder + "/log").c_str(), &transport_);
+        code != 0) {
       return absl::InternalError(StrCat("raft_uv_init: ", io_.errmsg));
     }
     // It says 1, and has what 2 asks for: async_work().
     io_.version = 2;
     if (!libraft_tcp_) {
-      WEFT_ASSIGN_OR_RETURN(const RaftNetworkOptions options, NetworkOptionsFor(security));
+      WEFT_ASSIGN_OR_RETURN(const RaftNetworkOptions options, NetworkOptionsFor(folder, security));
       WEFT_ASSIGN_OR_RETURN(network_, RaftNetwork::Attach(&io_, *engine_, options));
     }
     WEFT_ASSIGN_OR_RETURN(

@@ -146,6 +146,27 @@ class RaftKv(unittest.TestCase):
                 finally:
                     group.close()
 
+    def test_writes_alone_are_a_quorum_that_survives_a_minority(self):
+        group = Group(PROGRAMS, paths="shm", flags=(*FLAGS, "--replication=remote-writes"))
+        self.addCleanup(group.close)
+        check = self.start_check(group, 4)
+        self.assertTrue(group.wait_until(lambda: group.status(
+            group.leader(), timeout_ms=5000)["acknowledged by writes"] > 0))
+        leader = group.leader()
+        group.kill(leader)
+        second = group.leader(but=leader)
+        group.start(leader)
+        self.expect_made_up_for(group, leader)
+        follower = next(each for each in (1, 2, 3) if each not in (leader, second))
+        group.kill(follower)
+        group.start(follower)
+        self.expect_linearizable(check)
+        self.expect_made_up_for(group, follower)
+
+    def expect_made_up_for(self, group, number):
+        self.assertTrue(group.wait_until(
+            lambda: not group.status(number, timeout_ms=5000)["recovering"]))
+
     def test_over_libraft_s_own_tcp(self):
         group = self.group(network="uv")
         leader = group.leader()

@@ -626,6 +626,8 @@ void Replica::Describe(weft::embed::RaftNetwork* network, StatusReply* reply) co
     const weft::embed::RaftRings::Stats rings = network->stats().rings;
     reply->set_written_into_rings(rings.written);
     reply->set_taken_from_rings(rings.taken);
+    reply->set_acknowledged_by_writes(rings.acknowledged);
+    reply->set_recovering(network->recovering());
   }
   for (unsigned i = 0; i < r->configuration.n; ++i) {
     const raft_server& server = r->configuration.servers[i];

@@ -24,6 +24,11 @@ SimMember::SimMember(weft::SimNetwork& network, std::string node, raft_id id, Di
   weft::embed::RaftNetworkOptions network_options;
   network_options.replication = replication;
   network_options.ring_bytes = weft::embed::kMinRingBytes;  // it is full now and then, and wraps
+  network_options.memory_was_lost = disk_.log.memory_mark;
+  network_options.keep_memory_mark = [this](bool mark) {
+    disk_.log.memory_mark = mark;
+    return absl::OkStatus();
+  };
   auto half = weft::embed::RaftNetwork::Attach(io_.io(), engine, network_options);
   WEFT_CHECK(half.ok());
   half_ = *std::move(half);

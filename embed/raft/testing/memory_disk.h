@@ -46,6 +46,7 @@ struct MemoryDisk {
   raft_index first_index = 1;  // of entries
   std::vector<Entry> entries;
   std::optional<Snapshot> snapshot;
+  bool memory_mark = false;  // RaftNetworkOptions::keep_memory_mark
 
   uint64_t sync_us = 100;
   bool fail_writes = false;  // from now on

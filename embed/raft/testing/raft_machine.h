@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "embed/raft/libraft.h"
 #include "embed/raft/raft_network.h"
 #include "embed/raft/raft_repair.h"
@@ -38,7 +39,13 @@ class RaftMachine {
     fsm_.apply = Apply;
     fsm_.snapshot = TakeSnapshot;
     fsm_.restore = Restore;
-    auto half = RaftNetwork::Attach(disk_.io(), network.Node(node_), options.network);
+    RaftNetworkOptions network_options = options.network;
+    network_options.memory_was_lost = disk.memory_mark;
+    network_options.keep_memory_mark = [&disk](bool mark) {
+      disk.memory_mark = mark;
+      return absl::OkStatus();
+    };
+    auto half = RaftNetwork::Attach(disk_.io(), network.Node(node_), network_options);
     EXPECT_TRUE(half.ok()) << half.status();
     half_ = *std::move(half);
     WrapIo(disk_.io());
@@ -234,8 +241,9 @@ class RaftMachine {
 // A group, whose members are killed and started again.
 class RaftGroup {
  public:
-  RaftGroup(uint64_t seed, const std::vector<raft_id>& voters, RaftMachine::Options options = {})
-      : options_(std::move(options)), network_(seed) {
+  RaftGroup(uint64_t seed, const std::vector<raft_id>& voters, RaftMachine::Options options = {},
+            const SimOptions& network = {})
+      : options_(std::move(options)), network_(seed, network) {
     for (const raft_id id : voters) {
       RaftMachine& machine = Make(id);
       machine.Bootstrap(voters);
