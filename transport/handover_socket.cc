@@ -69,8 +69,8 @@ absl::Status Await(int socket, short events, int timeout_ms, const char* what) {
     const int ready = ::poll(&waits, 1, timeout_ms);
     if (ready > 0) return absl::OkStatus();
     if (ready == 0) {
-      return absl::DeadlineExceededError(
-          StrCat(what, ": nothing within ", timeout_ms, " ms from process ", PeerProcess(socket)));
+      return absl::DeadlineExceededError(StrCat(what, ": nothing within ", timeout_ms,
+                                                " ms from process ", PeerProcessId(socket)));
     }
     if (errno != EINTR) return StatusFromErrno(errno, what);
   }
@@ -161,7 +161,7 @@ absl::StatusOr<Descriptor> AcceptSuccessor(int listening) {
   return socket;
 }
 
-pid_t PeerProcess(int socket) {
+pid_t PeerProcessId(int socket) {
   const std::optional<ucred> peer = PeerCredentials(socket);
   return peer.has_value() ? peer->pid : 0;
 }
