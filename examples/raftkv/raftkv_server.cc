@@ -127,8 +127,6 @@ absl::StatusOr<RaftNetworkOptions> NetworkOptionsFor(
     const std::optional<weft::SecurityOptions>& security) {
   RaftNetworkOptions options;
   options.group = "raftkv";
-  options.server.security = security;
-  options.channel.security = security;
   const std::string replication = absl::GetFlag(FLAGS_replication);
   if (replication != "messages" && replication != "ring") {
     return absl::InvalidArgumentError(
@@ -136,11 +134,15 @@ absl::StatusOr<RaftNetworkOptions> NetworkOptionsFor(
   }
   if (replication == "ring") options.replication = weft::embed::RaftReplication::kRing;
   if (!security.has_value()) return options;
-  options.channel.security->expected_uri = absl::GetFlag(FLAGS_member_uri);
-  if (options.channel.security->expected_uri.empty()) {
+  weft::SecurityOptions members = *security;
+  members.require_client_certificate = true;
+  members.expected_uri = absl::GetFlag(FLAGS_member_uri);
+  if (members.expected_uri.empty()) {
     return absl::InvalidArgumentError(
         "--tls-... needs --member_uri: by what a member's certificate differs from a client's");
   }
+  options.server.security = members;
+  options.channel.security = members;
   return options;
 }
 
