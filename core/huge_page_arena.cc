@@ -112,17 +112,14 @@ void UnmapChunk(Chunk* chunk) {
   CountGiven(MemoryKind::kObjects, kBytes);
 }
 
-// A hint: it may fail.
-void MakeHuge(Chunk* chunk) {
-  chunk->huge = true;
-  if (!HasMemoryHooks()) madvise(chunk, HugePageArena::kChunkBytes, MADV_HUGEPAGE);
+// A hint about a chunk of the system's own, which it may not follow. Of a host's memory none is
+// given.
+void Advise(void* chunk, int advice) {
+  if (!HasMemoryHooks()) madvise(chunk, HugePageArena::kChunkBytes, advice);
 }
 
 Chunk* Chunks::Add(std::byte* memory) {
-  // Before it is touched.
-  if (count > 0 && !HasMemoryHooks()) {
-    madvise(memory, HugePageArena::kChunkBytes, MADV_HUGEPAGE);
-  }
+  if (count > 0) Advise(memory, MADV_HUGEPAGE);  // before it is touched
   auto* const chunk = new (memory) Chunk;
   chunk->huge = count > 0;
   chunk->used_bytes = kFirstOffset;
@@ -152,8 +149,9 @@ void* Chunks::TakeFrom(Chunk* chunk, size_t lines) {
   }
   ++chunk->live;
   if (!chunk->huge && chunk->used_bytes > HugePageArena::kChunkBytes / 2) {
-    MakeHuge(chunk);
-    if (!HasMemoryHooks()) madvise(chunk, HugePageArena::kChunkBytes, MADV_COLLAPSE);
+    chunk->huge = true;
+    Advise(chunk, MADV_HUGEPAGE);
+    Advise(chunk, MADV_COLLAPSE);
   }
   return memory;
 }

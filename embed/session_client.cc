@@ -34,4 +34,6 @@ absl::Status WrongReply(std::string_view what) {
   return absl::DataLossError(StrCat("the server's answer makes no sense: ", what));
 }
 
+absl::Status NotInTime() { return absl::UnavailableError("the server has not answered in time"); }
+
 }  // namespace weft::embed

@@ -61,12 +61,7 @@ class Closer {
   uint32_t forks_ = ForkCount();    // guarded by mutex_
 };
 
-bool IsHandedMemory(const Descriptor& descriptor) {
-  const absl::StatusOr<uint64_t> bytes = SealedFileBytes(descriptor.get());
-  return bytes.ok() && *bytes <= kMaxHandedBytes;
-}
-
-void TakeAll(msghdr* header, std::vector<Descriptor>* taken) {
+void TakeAll(msghdr* header, bool (*wants)(const Descriptor&), std::vector<Descriptor>* taken) {
   for (cmsghdr* part = CMSG_FIRSTHDR(header); part != nullptr; part = CMSG_NXTHDR(header, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -74,13 +69,18 @@ void TakeAll(msghdr* header, std::vector<Descriptor>* taken) {
       int number = -1;
       std::memcpy(&number, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
       Descriptor descriptor(number);
-      if (!IsHandedMemory(descriptor)) Closer::Get().Take(std::move(descriptor));
+      if (!wants(descriptor)) Closer::Get().Take(std::move(descriptor));
       taken->push_back(std::move(descriptor));
     }
   }
 }
 
 }  // namespace
+
+bool IsHandedMemory(const Descriptor& descriptor) {
+  const absl::StatusOr<uint64_t> bytes = SealedFileBytes(descriptor.get());
+  return bytes.ok() && *bytes <= kMaxHandedBytes;
+}
 
 absl::Status SendDescriptors(int socket, ByteSpan bytes, std::span<const int> descriptors) {
   constexpr size_t kMost = 4;
@@ -105,7 +105,8 @@ absl::Status SendDescriptors(int socket, ByteSpan bytes, std::span<const int> de
   return absl::OkStatus();
 }
 
-absl::StatusOr<DescriptorMessage> ReceiveDescriptors(int socket, MutableByteSpan bytes) {
+absl::StatusOr<DescriptorMessage> ReceiveDescriptors(int socket, MutableByteSpan bytes,
+                                                     bool (*wants)(const Descriptor&)) {
   iovec part{bytes.data(), bytes.size()};
   msghdr header{};
   header.msg_iov = &part;
@@ -117,7 +118,8 @@ absl::StatusOr<DescriptorMessage> ReceiveDescriptors(int socket, MutableByteSpan
   if (count < 0) return StatusFromErrno(errno, "receive over the local socket");
   DescriptorMessage message;
   message.bytes = static_cast<size_t>(count);
-  TakeAll(&header, &message.descriptors);
+  message.lost_descriptors = (header.msg_flags & MSG_CTRUNC) != 0;
+  TakeAll(&header, wants, &message.descriptors);
   if ((header.msg_flags & MSG_TRUNC) != 0) {
     return absl::DataLossError("a message over the local socket is too long");
   }

@@ -7,7 +7,8 @@
 // that nobody takes. The same holds for those that the kernel closes, because nobody has taken
 // them: with the message, or with the socket in which they wait. So
 //   - every message is received here, with room for all descriptors that one can have;
-//   - what is not memory of the kind that peers hand over is closed by a thread of its own;
+//   - what its receiver does not want (most want memory of the kind that peers hand over, and
+//     nothing else) is closed by a thread of its own;
 //   - so is, by HangUp(), a socket in which there is still a message.
 // That thread is started when there is first something for it, which honest peers do not cause. Who
 // lets peers in stops when it falls behind (ForeignDescriptorsPileUp()).
@@ -29,19 +30,24 @@ namespace weft {
 // Memory that is handed over: a domain's of 264 KiB is the largest. To close that takes no time.
 inline constexpr size_t kMaxHandedBytes = size_t{1} << 20;
 
+// It is sealed memory (SealedFileBytes()) of at most kMaxHandedBytes.
+bool IsHandedMemory(const Descriptor& descriptor);
+
 struct DescriptorMessage {
   size_t bytes = 0;  // 0: the peer has left
-  // What came with it, in order; those that are not sealed memory (SealedFileBytes()) of at most
-  // kMaxHandedBytes are not valid: they are closed, or will be.
+  // What came with it, in order; those that were not wanted are not valid: they are closed, or will
+  // be.
   std::vector<Descriptor> descriptors;
+  bool lost_descriptors = false;  // more came than this process may have
 };
 
 // Sends one message. Never waits, and raises no signal.
 absl::Status SendDescriptors(int socket, ByteSpan bytes, std::span<const int> descriptors);
 
 // Receives one message. Never waits, whatever the socket's flags are. DATA_LOSS: it is longer than
-// `bytes`.
-absl::StatusOr<DescriptorMessage> ReceiveDescriptors(int socket, MutableByteSpan bytes);
+// `bytes`. `wants` is asked about each descriptor, also of a message that is too long.
+absl::StatusOr<DescriptorMessage> ReceiveDescriptors(
+    int socket, MutableByteSpan bytes, bool (*wants)(const Descriptor&) = IsHandedMemory);
 
 // Ends a connection of a Unix socket, and closes it with what the peer has sent. Never waits.
 void HangUp(Descriptor socket);

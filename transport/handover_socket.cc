@@ -11,12 +11,14 @@
 #include <cstdio>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <utility>
-#include <vector>
 
+#include "core/bytes.h"
 #include "core/fork_guard.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/descriptor_message.h"
 #include "transport/sockets/socket.h"
 
 namespace weft {
@@ -26,8 +28,6 @@ namespace {
 constexpr int kBacklog = 8;
 // The peer reads each message as it comes; one that stands still for so long has gone wrong.
 constexpr int kSendMs = 1000;
-// Descriptors that one message can have, by the kernel (SCM_MAX_FD).
-constexpr size_t kMaxDescriptors = 253;
 
 absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   sockaddr_un address{};
@@ -69,26 +69,21 @@ absl::Status Await(int socket, short events, int timeout_ms, const char* what) {
     const int ready = ::poll(&waits, 1, timeout_ms);
     if (ready > 0) return absl::OkStatus();
     if (ready == 0) {
-      return absl::DeadlineExceededError(
-          StrCat(what, ": nothing within ", timeout_ms, " ms from process ", PeerProcess(socket)));
+      return absl::DeadlineExceededError(StrCat(what, ": nothing within ", timeout_ms,
+                                                " ms from process ", PeerProcessId(socket)));
     }
     if (errno != EINTR) return StatusFromErrno(errno, what);
   }
 }
 
-std::vector<Descriptor> TakeDescriptors(msghdr* header) {
-  std::vector<Descriptor> taken;
-  for (cmsghdr* part = CMSG_FIRSTHDR(header); part != nullptr; part = CMSG_NXTHDR(header, part)) {
-    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int number = -1;
-      std::memcpy(&number, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
-      taken.emplace_back(number);
-      OwnDescriptor(number);
-    }
-  }
-  return taken;
+absl::Status PeerIsGone() {
+  return absl::UnavailableError("the process at the other end of the handover is gone");
+}
+
+// Whatever this user's process sends.
+bool TakeAsOwn(const Descriptor& descriptor) {
+  OwnDescriptor(descriptor.get());
+  return true;
 }
 
 }  // namespace
@@ -166,7 +161,7 @@ absl::StatusOr<Descriptor> AcceptSuccessor(int listening) {
   return socket;
 }
 
-pid_t PeerProcess(int socket) {
+pid_t PeerProcessId(int socket) {
   const std::optional<ucred> peer = PeerCredentials(socket);
   return peer.has_value() ? peer->pid : 0;
 }
@@ -176,65 +171,35 @@ absl::Status SendHandover(int socket, std::string_view text, int descriptor) {
     return absl::InvalidArgumentError(StrCat("a message of a handover has ", text.size(),
                                              " bytes; at most ", kMaxHandoverText, " are allowed"));
   }
-  iovec part{const_cast<char*>(text.data()), text.size()};
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  if (descriptor >= 0) {
-    header.msg_control = control;
-    header.msg_controllen = sizeof(control);
-    cmsghdr* const rights = CMSG_FIRSTHDR(&header);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(rights), &descriptor, sizeof(int));
-  }
-  while (::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) {
-    if (errno == EINTR) continue;
-    if (errno == EPIPE || errno == ECONNRESET) {
-      return absl::UnavailableError("the process at the other end of the handover is gone");
-    }
-    if (errno != EAGAIN) return StatusFromErrno(errno, "send over the handover's socket");
-    WEFT_RETURN_IF_ERROR(Await(socket, POLLOUT, kSendMs, "send over the handover's socket"));
-  }
-  return absl::OkStatus();
+  // Where there is room for a message it can be sent.
+  constexpr const char* kWhat = "send over the handover's socket";
+  WEFT_RETURN_IF_ERROR(Await(socket, POLLOUT, kSendMs, kWhat));
+  const absl::Status sent = SendDescriptors(
+      socket, AsBytes(text), std::span<const int>(&descriptor, descriptor >= 0 ? 1 : 0));
+  return absl::IsUnavailable(sent) ? PeerIsGone() : Annotate(sent, kWhat);
 }
 
 absl::StatusOr<HandoverMessage> ReceiveHandover(int socket, int timeout_ms) {
   WEFT_RETURN_IF_ERROR(Await(socket, POLLIN, timeout_ms, "wait in a handover"));
-  std::array<char, kMaxHandoverText> text{};
-  iovec part{text.data(), text.size()};
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(kMaxDescriptors * sizeof(int))];
-  header.msg_control = control;
-  header.msg_controllen = sizeof(control);
-  const ssize_t count = ::recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  if (count < 0 && errno != ECONNRESET) {
-    return StatusFromErrno(errno, "receive over the handover's socket");
-  }
-  // Also those of an empty message: they are closed here.
-  std::vector<Descriptor> descriptors;
-  if (count >= 0) descriptors = TakeDescriptors(&header);
+  std::array<std::byte, kMaxHandoverText> text;
+  absl::StatusOr<DescriptorMessage> received = ReceiveDescriptors(socket, text, TakeAsOwn);
   // Nobody sends an empty message: it is the end.
-  if (count <= 0) {
-    return absl::UnavailableError("the process at the other end of the handover is gone");
+  if (absl::IsUnavailable(received.status()) || (received.ok() && received->bytes == 0)) {
+    return PeerIsGone();
   }
-  if ((header.msg_flags & MSG_CTRUNC) != 0 && descriptors.empty()) {
+  if (!received.ok()) return Annotate(received.status(), "receive over the handover's socket");
+  if (received->lost_descriptors && received->descriptors.empty()) {
     return absl::ResourceExhaustedError(
         "a descriptor came over the handover's socket, and this process may have no more: raise "
         "its limit (ulimit -n)");
   }
-  if ((header.msg_flags & MSG_TRUNC) != 0 || descriptors.size() > 1) {
-    return absl::DataLossError(StrCat("a message with ", descriptors.size(),
-                                      " descriptors, or of more than ", kMaxHandoverText,
-                                      " bytes, is none of a handover"));
+  if (received->descriptors.size() > 1) {
+    return absl::DataLossError(StrCat("a message with ", received->descriptors.size(),
+                                      " descriptors is none of a handover"));
   }
   HandoverMessage message;
-  message.text.assign(text.data(), static_cast<size_t>(count));
-  if (!descriptors.empty()) message.descriptor = std::move(descriptors[0]);
+  message.text.assign(reinterpret_cast<const char*>(text.data()), received->bytes);
+  if (!received->descriptors.empty()) message.descriptor = std::move(received->descriptors[0]);
   return message;
 }
 

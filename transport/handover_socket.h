@@ -63,7 +63,7 @@ absl::StatusOr<Descriptor> ConnectToPredecessor(const std::string& path);
 absl::StatusOr<Descriptor> AcceptSuccessor(int listening);
 
 // The process at the other end, for texts.
-pid_t PeerProcess(int socket);
+pid_t PeerProcessId(int socket);
 
 // `descriptor`: -1 for none. Waits for room for a second at most.
 absl::Status SendHandover(int socket, std::string_view text, int descriptor = -1);

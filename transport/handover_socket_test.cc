@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/strings.h"
+#include "transport/descriptor_message.h"
 
 namespace weft {
 namespace {
@@ -78,20 +79,7 @@ TEST_F(HandoverSocketTest, MoreThanOneDescriptorAndLongTextsAreRefusedAndClosed)
   ASSERT_EQ(::pipe(ends), 0);
   const Descriptor reads(ends[0]);
   const int both[] = {ends[1], ends[1]};
-  char text[] = "go";
-  iovec part{text, sizeof(text)};
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(both))] = {};
-  header.msg_control = control;
-  header.msg_controllen = sizeof(control);
-  cmsghdr* const rights = CMSG_FIRSTHDR(&header);
-  rights->cmsg_level = SOL_SOCKET;
-  rights->cmsg_type = SCM_RIGHTS;
-  rights->cmsg_len = CMSG_LEN(sizeof(both));
-  std::memcpy(CMSG_DATA(rights), both, sizeof(both));
-  ASSERT_GT(::sendmsg(next.get(), &header, 0), 0);
+  ASSERT_TRUE(SendDescriptors(next.get(), AsBytes("go"), both).ok());
   ::close(ends[1]);
   EXPECT_TRUE(absl::IsDataLoss(ReceiveHandover(old.get(), kPatienceMs).status()));
   char byte;

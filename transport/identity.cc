@@ -34,10 +34,7 @@ std::string Names(const PeerIdentity& identity) {
 
 }  // namespace
 
-SecurityOptions::~SecurityOptions() {
-  Wipe(&key_pem);
-  Wipe(&psk_secret);
-}
+SecretString::~SecretString() { Wipe(this); }
 
 std::string_view AuthenticationName(Authentication authentication) {
   switch (authentication) {

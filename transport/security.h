@@ -4,11 +4,14 @@
 // (`psk...`), not both. Each of the PEM texts is given as a file or as the text itself. Files are
 // watched: a changed file takes effect with the next handshake, at the latest a second later.
 //
-// Threads: a plain value. Lifetime: keys and secrets of it are wiped when it goes.
+// Threads: a plain value. Lifetime: keys and secrets of it are wiped when it goes, and when others
+// are assigned.
 #pragma once
 
 #include <cstddef>
 #include <string>
+#include <string_view>
+#include <utility>
 
 namespace weft {
 
@@ -18,15 +21,30 @@ inline constexpr size_t kMinPskBytes = 32;
 inline constexpr size_t kMaxPskBytes = 256;      // what OpenSSL stores for one
 inline constexpr size_t kMaxPskNameBytes = 128;  // a name, not a document
 
-struct SecurityOptions {
-  ~SecurityOptions();
+// A key or a secret: its memory is wiped when it goes, and what it was when it is assigned to. What
+// it was before it grew otherwise (by append(), reserve()) is not.
+class SecretString : public std::string {
+ public:
+  SecretString() = default;
+  // It is the text, and takes over the memory of a long one.
+  SecretString(std::string text) : std::string(std::move(text)) {}  // NOLINT
+  SecretString(std::string_view text) : std::string(text) {}        // NOLINT
+  SecretString(const char* text) : std::string(text) {}             // NOLINT
+  SecretString(const SecretString&) = default;
+  SecretString& operator=(SecretString other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~SecretString();
+};
 
+struct SecurityOptions {
   // The own certificate first, then the intermediate ones. A server needs one; so does a client of
   // a server that requires it, as servers do by default.
   std::string certificate_file = {};
   std::string certificate_pem = {};
   std::string key_file = {};  // not encrypted: the file's permissions protect it
-  std::string key_pem = {};
+  SecretString key_pem = {};
 
   // Who may sign the other side's certificate. A client without any trusts the system's.
   std::string roots_file = {};
@@ -51,7 +69,7 @@ struct SecurityOptions {
 
   // A name that is no secret, and a secret of kMinPskBytes or more. Both sides need the same.
   std::string psk_name = {};
-  std::string psk_secret = {};
+  SecretString psk_secret = {};
 
   bool operator==(const SecurityOptions&) const = default;
 };

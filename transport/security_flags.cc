@@ -34,9 +34,13 @@ namespace {
 
 constexpr std::string_view kPrefix = "--tls-";
 
+struct Given : SecurityOptions {
+  std::string psk_file;  // read once all flags are known
+};
+
 struct ValueFlag {
   std::string_view name;
-  std::string SecurityOptions::*value;
+  std::string Given::*value;
 };
 constexpr ValueFlag kValueFlags[] = {
     {"--tls-certificate", &SecurityOptions::certificate_file},
@@ -45,8 +49,7 @@ constexpr ValueFlag kValueFlags[] = {
     {"--tls-name", &SecurityOptions::server_name},
     {"--tls-uri", &SecurityOptions::expected_uri},
     {"--tls-psk-name", &SecurityOptions::psk_name},
-    // The name of the file first, and its content once all flags are known.
-    {"--tls-psk-file", &SecurityOptions::psk_secret},
+    {"--tls-psk-file", &Given::psk_file},
 };
 
 struct SwitchFlag {
@@ -86,7 +89,7 @@ class Flags {
     for (const SwitchFlag& flag : kSwitchFlags) {
       if (flag.name != name) continue;
       if (equals != std::string_view::npos) return Wrong(name, "takes no value");
-      options_.*flag.value = flag.set_to;
+      given_.*flag.value = flag.set_to;
       any_ = true;
       return absl::OkStatus();
     }
@@ -96,8 +99,8 @@ class Flags {
       if (*uses_next && next == nullptr) return Wrong(name, "a value is missing");
       const std::string_view value = *uses_next ? next : argument.substr(equals + 1);
       if (value.empty()) return Wrong(name, "its value is empty");
-      if (!(options_.*flag.value).empty()) return Wrong(name, "given twice");
-      options_.*flag.value = value;
+      if (!(given_.*flag.value).empty()) return Wrong(name, "given twice");
+      given_.*flag.value = value;
       any_ = true;
       return absl::OkStatus();
     }
@@ -106,17 +109,17 @@ class Flags {
 
   absl::StatusOr<std::optional<SecurityOptions>> Options() && {
     if (!any_) return std::nullopt;
-    if (options_.psk_name.empty() != options_.psk_secret.empty()) {
+    if (given_.psk_name.empty() != given_.psk_file.empty()) {
       return absl::InvalidArgumentError("--tls-psk-name and --tls-psk-file belong together");
     }
-    if (!options_.psk_secret.empty()) {
-      WEFT_ASSIGN_OR_RETURN(options_.psk_secret, ReadSecret(options_.psk_secret));
+    if (!given_.psk_file.empty()) {
+      WEFT_ASSIGN_OR_RETURN(given_.psk_secret, ReadSecret(given_.psk_file));
     }
-    return std::move(options_);
+    return SecurityOptions(std::move(given_));
   }
 
  private:
-  SecurityOptions options_;
+  Given given_;
   bool any_ = false;
 };
 

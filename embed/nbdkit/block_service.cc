@@ -1,10 +1,8 @@
 #include "embed/nbdkit/block_service.h"
 
-#include <future>
-#include <thread>
+#include <string>
 #include <utility>
 
-#include "core/random.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "embed/nbdkit/block_limits.h"
@@ -21,29 +19,19 @@ absl::Status TooLarge(uint64_t bytes, uint64_t limit) {
   return absl::InvalidArgumentError(StrCat("a payload of ", bytes, " bytes; the limit is ", limit));
 }
 
-absl::Status SessionOver() {
-  return absl::AbortedError("no such session: it has ended, or never began; attach");
-}
-
 }  // namespace
 
 BlockService::BlockService(BlockDevice& device, Engine& engine, BufferPool& buffers, int threads)
     : device_(device),
-      engine_(engine),
       buffers_(buffers),
-      sweep_(engine),
+      sessions_(
+          engine, [this](Sessions::Session& session) { Open(session); }, [](Sessions::Session&) {}),
       disks_(std::make_unique<DiskPool>(threads)) {}
 
 BlockService::~BlockService() {
+  sessions_.Stop();
   disks_.reset();
-  std::promise<void> swept;  // what the pool has posted comes before it
-  PostOnEngine([&swept] { swept.set_value(); });
-  swept.get_future().wait();
-}
-
-// From another thread, and so never for ever: the engine makes room.
-void BlockService::PostOnEngine(Function<void()> task) {
-  while (!engine_.Post(std::move(task))) std::this_thread::yield();
+  sessions_.Clear();
 }
 
 void BlockService::LimitServer(ServerOptions* options) {
@@ -60,100 +48,21 @@ void BlockService::StartAttach(const wire::AttachRequest& request,
     return stream.Finish(absl::InvalidArgumentError(
         StrCat("a client's id has ", kClientIdBytes, " bytes, not ", request.client().size())));
   }
-  for (auto& [number, session] : sessions_) {
-    if (session.client == request.client()) {
-      Close(session, absl::AbortedError("the client has attached again"));
-    }
-  }
-  const uint64_t number = SecureRandom64();
-  Session& session = sessions_[number];
-  session.service = this;
-  session.client = request.client();
-  session.stream = std::move(stream);
-  // May run here and now.
-  session.stream->context().OnCancel([this, number] {
-    const auto found = sessions_.find(number);
-    if (found != sessions_.end()) Close(found->second, absl::CancelledError("its client is gone"));
-    Sweep();
-  });
-  Sweep();
+  sessions_.Attach(request.client(), std::move(stream));
 }
 
-void BlockService::Close(Session& session, absl::Status why) {
-  if (session.state.load() != State::kClosed) closed_sessions_.fetch_add(1);
-  session.state.store(State::kClosed);
-  if (!session.stream.has_value()) return;
-  ServerWriter<wire::AttachReply> stream = *std::move(session.stream);
-  session.stream.reset();
-  stream.Finish(std::move(why));
-}
-
-bool BlockService::HasEarlierSession(const Session& waiting) const {
-  for (const auto& [number, session] : sessions_) {
-    if (&session != &waiting && session.client == waiting.client) return true;
-  }
-  return false;
-}
-
-void BlockService::Sweep() {
-  closed_sessions_.fetch_sub(static_cast<uint32_t>(std::erase_if(sessions_, [](const auto& entry) {
-    return entry.second.state.load() == State::kClosed && entry.second.under_way.load() == 0;
-  })));
-  for (auto& [number, session] : sessions_) {
-    if (session.state.load() == State::kWaiting && !HasEarlierSession(session)) {
-      Open(number, session);
-    }
-  }
-}
-
-void BlockService::Open(uint64_t number, Session& session) {
+void BlockService::Open(Sessions::Session& session) {
   const BlockDevice::Facts& facts = device_.facts();
-  session.epoch = device_.epoch();
-  session.told.set_session(number);
-  session.told.set_epoch(session.epoch);
   session.told.set_bytes(facts.bytes);
   session.told.set_read_only(facts.read_only);
   session.told.set_rotational(facts.rotational);
   session.told.set_preferred_bytes(facts.preferred_bytes);
-  session.state.store(State::kOpen);
-  // The message stays until it has been written. If that fails, the stream's context says so.
-  session.stream->Write(session.told, [ticket = Enter(session)](bool) {});
-}
-
-BlockService::Ticket BlockService::Enter(Session& session) {
-  session.under_way.fetch_add(1);
-  return Ticket(&session);
-}
-
-// Whoever closes it either sees that nothing is under way any more, or is seen here. The session
-// may be gone as soon as it is left.
-void BlockService::OnRequestOver(Session& session) {
-  if (session.under_way.fetch_sub(1) > 1 || closed_sessions_.load() == 0) return;
-  if (engine_.OnEngine()) return sweep_.Set(0, [this] { Sweep(); });
-  PostOnEngine([this] { Sweep(); });
-}
-
-void BlockService::EndSessions() {
-  PostOnEngine([this] {
-    for (auto& [number, session] : sessions_) {
-      Close(session, absl::UnavailableError("the server is about to end"));
-    }
-    Sweep();
-  });
+  sessions_.Open(session, device_.epoch());
 }
 
 absl::StatusOr<BlockService::Ticket> BlockService::Admit(uint64_t number, uint64_t offset,
                                                          uint64_t bytes, Kind kind) {
-  const auto found = sessions_.find(number);
-  if (found == sessions_.end() || found->second.state.load() != State::kOpen) return SessionOver();
-  Session& session = found->second;
-  if (session.epoch != device_.epoch()) {
-    return absl::AbortedError("the medium has lost what was not flushed; attach again");
-  }
-  if (session.under_way.load() >= 2 * kMaxRequests) {
-    return absl::ResourceExhaustedError(
-        StrCat(2 * kMaxRequests, " requests of this session are under way"));
-  }
+  WEFT_ASSIGN_OR_RETURN(Ticket ticket, sessions_.Admit(number, device_.epoch(), 2 * kMaxRequests));
   const BlockDevice::Facts& facts = device_.facts();
   if (offset > facts.bytes || bytes > facts.bytes - offset) {
     return absl::OutOfRangeError(
@@ -162,20 +71,16 @@ absl::StatusOr<BlockService::Ticket> BlockService::Admit(uint64_t number, uint64
   if (kind == Kind::kWrites && facts.read_only) {
     return absl::PermissionDeniedError("the device is served for reading only");
   }
-  return Enter(session);
+  return ticket;
 }
 
 // --- requests ------------------------------------------------------------------------------------
 
 template <class Call, class Work>
 void BlockService::RunOnDisk(Call call, Ticket ticket, Work work) {
-  DiskPool::Lane& lane = ticket->lane;
-  disks_->Run(lane, [this, call = std::move(call), ticket = std::move(ticket),
-                     work = std::move(work)]() mutable {
-    if (ticket->state.load() == State::kClosed) return call.Finish(SessionOver());
-    absl::Status status = work(device_, call);
-    call.Finish(std::move(status));
-  });
+  Sessions::RunOn(
+      *disks_, std::move(call), std::move(ticket),
+      [this, work = std::move(work)](auto& call) mutable { return work(device_, call); });
 }
 
 void BlockService::StartRead(UnaryCall<wire::ReadRequest, wire::ReadReply> call) {

@@ -5,14 +5,7 @@
 // engine's thread itself, if it is small: that takes a microsecond, and a hand-over two wake-ups.
 // (preadv2(2) with RWF_NOWAIT never waits for a disk.)
 //
-// A session, by the engine's thread alone:
-//   state     set by                                left for
-//   kWaiting  StartAttach()                         kOpen, when the client's earlier sessions are
-//                                                   gone; kClosed
-//   kOpen     its client has been told its number   kClosed, when its stream ends, or the client
-//                                                   attaches again
-//   kClosed   requests that name it are refused,    gone, when nothing of it is under way
-//             and what waits for a disk ends so
+// Its clients have sessions (embed/server_sessions.h).
 //
 // Flushes that wait become one: at most one fdatasync(2) runs, and a flush that comes meanwhile has
 // part in the next one.
@@ -24,24 +17,18 @@
 // Lifetime: device, engine and buffers outlive it; it outlives the server. REQUIRES: the engine has
 //   a thread of its own, or is driven by another one while this is destroyed.
 // Errors: as block.proto says.
-// Invariants: a request is carried out only while its session is kOpen, and a session is told to
-//   its client only when nothing of its client's earlier ones can still be carried out.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "embed/nbdkit/block.weft.h"
 #include "embed/nbdkit/block_device.h"
 #include "embed/nbdkit/disk_pool.h"
+#include "embed/server_sessions.h"
 #include "transport/buffer_pool.h"
-#include "weft/coroutine.h"
 #include "weft/engine.h"
 #include "weft/server.h"
 #include "weft/service.h"
@@ -61,9 +48,8 @@ class BlockService final : public wire::Block::Service {
   // What one connection may ask of a server of this service.
   static void LimitServer(ServerOptions* options);
 
-  // Ends all sessions' streams, so that a server's Shutdown() need not wait for them. What is under
-  // way goes on. Any thread.
-  void EndSessions();
+  // ServerSessions::End(). Any thread.
+  void EndSessions() { sessions_.End(); }
 
   void StartAttach(const wire::AttachRequest& request,
                    ServerWriter<wire::AttachReply> stream) override;
@@ -75,26 +61,10 @@ class BlockService final : public wire::Block::Service {
   void StartExtents(UnaryCall<wire::ExtentsRequest, wire::ExtentsReply> call) override;
 
  private:
-  struct Session;
-  struct Leave {
-    void operator()(Session* session) const { session->service->OnRequestOver(*session); }
-  };
-  // A request under way. Released when nothing of it can reach the disk any more; on any thread.
-  using Ticket = std::unique_ptr<Session, Leave>;
+  struct Nothing {};
+  using Sessions = ServerSessions<wire::AttachReply, Nothing>;
+  using Ticket = Sessions::Ticket;
 
-  enum class State : uint8_t { kWaiting = 1, kOpen = 2, kClosed = 3 };
-  struct Session {
-    BlockService* service = nullptr;
-    std::string client;
-    uint64_t epoch = 0;  // that it was told
-    // Any thread. Written by the engine's, but for under_way.
-    std::atomic<State> state{State::kWaiting};
-    std::atomic<uint32_t> under_way{0};
-    DiskPool::Lane lane;
-    // Engine thread only.
-    std::optional<ServerWriter<wire::AttachReply>> stream;  // none: it has ended
-    wire::AttachReply told;
-  };
   struct WaitingFlush {
     UnaryCall<wire::FlushRequest, wire::FlushReply> call;
     Ticket ticket;
@@ -102,13 +72,7 @@ class BlockService final : public wire::Block::Service {
   enum class Kind : uint8_t { kReads = 1, kWrites = 2 };
 
   absl::StatusOr<Ticket> Admit(uint64_t session, uint64_t offset, uint64_t bytes, Kind kind);
-  static Ticket Enter(Session& session);
-  void OnRequestOver(Session& session);
-  void Close(Session& session, absl::Status why);
-  void Sweep();
-  void PostOnEngine(Function<void()> task);
-  void Open(uint64_t number, Session& session);
-  bool HasEarlierSession(const Session& waiting) const;
+  void Open(Sessions::Session& session);
   // Work(device) on a thread of the pool, and its status as the call's end.
   template <class Call, class Work>
   void RunOnDisk(Call call, Ticket ticket, Work work);
@@ -120,15 +84,9 @@ class BlockService final : public wire::Block::Service {
   void RunFlushes();
 
   BlockDevice& device_;
-  Engine& engine_;
   BufferPool& buffers_;
 
-  // Of sessions_. Written by the engine's thread, before the session's state.
-  std::atomic<uint32_t> closed_sessions_{0};
-  // Engine thread only. Sessions stay where they are while something of them is under way.
-  std::unordered_map<uint64_t, Session> sessions_;
-
-  Alarm sweep_;
+  Sessions sessions_;
 
   std::mutex flush_mutex_;
   std::vector<WaitingFlush> flushes_;  // guarded by flush_mutex_

@@ -13,7 +13,6 @@
 #include "embed/nbdkit/block_limits.h"
 #include "embed/session_client.h"
 #include "weft/bulk.h"
-#include "weft/coroutine.h"
 #include "weft/memory.h"
 #include "weft/status.h"
 
@@ -75,23 +74,11 @@ absl::StatusOr<wire::AttachReply> BlockVolume::AskForSession(uint64_t deadline_n
   stream_.reset();
   wire::AttachRequest request;
   request.set_client(client_id_);
-  wire::AttachReply reply;
   auto stream = stub_.Attach(request, {});
   const uint64_t now_ns = NowNs();
-  Alarm deadline(channel_->engine());
-  deadline.Set(deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 : 0,
-               [&stream] { stream.Cancel(); });
-  const bool got = stream.Read(&reply);
-  const bool in_time = deadline.Cancel();
-  if (!got) {
-    absl::Status status = stream.Finish();
-    if (!in_time) {
-      const absl::Status path = channel_->path().status();
-      return path.ok() ? absl::UnavailableError("the server has not answered in time") : path;
-    }
-    return status.ok() ? WrongReply("a session that has ended before it began") : status;
-  }
-  stream_.emplace(std::move(stream));
+  auto reply =
+      FirstReply(*channel_, stream, now_ns < deadline_ns ? (deadline_ns - now_ns) / 1000 : 0);
+  if (reply.ok()) stream_.emplace(std::move(stream));
   return reply;
 }
 

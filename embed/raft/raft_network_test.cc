@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "embed/raft/testing/raft_machine.h"
+#include "embed/raft/testing/raft_group.h"
 
 namespace weft::embed::test {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "embed/raft/testing/raft_machine.h"
+#include "embed/raft/testing/raft_group.h"
 
 namespace weft::embed::test {
 namespace {

@@ -17,7 +17,7 @@
 #include "core/bytes.h"
 #include "core/crc32c.h"
 #include "embed/raft/raft_network.h"
-#include "embed/raft/testing/raft_machine.h"
+#include "embed/raft/testing/raft_group.h"
 #include "weft/channel.h"
 #include "weft/memory.h"
 #include "weft/remote_memory.h"

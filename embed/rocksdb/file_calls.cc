@@ -11,7 +11,6 @@
 #include "embed/rocksdb/file_limits.h"
 #include "embed/session_client.h"
 #include "weft/bulk.h"
-#include "weft/coroutine.h"
 #include "weft/engine.h"
 #include "weft/memory.h"
 #include "weft/stream.h"
@@ -95,21 +94,9 @@ class WeftFileCalls final : public FileCalls {
   absl::StatusOr<wire::AttachReply> Attach(const wire::AttachRequest& request,
                                            uint64_t timeout_us) override {
     session_.reset();
-    wire::AttachReply reply;
     auto stream = stub_.Attach(request, {});
-    Alarm deadline(channel_->engine());
-    deadline.Set(timeout_us, [&stream] { stream.Cancel(); });
-    const bool got = stream.Read(&reply);
-    const bool in_time = deadline.Cancel();
-    if (!got) {
-      absl::Status status = stream.Finish();
-      if (!in_time) {
-        const absl::Status path = channel_->path().status();
-        return path.ok() ? absl::UnavailableError("the server has not answered in time") : path;
-      }
-      return status.ok() ? WrongReply("a session that has ended before it began") : status;
-    }
-    session_.emplace(std::move(stream));
+    auto reply = FirstReply(*channel_, stream, timeout_us);
+    if (reply.ok()) session_.emplace(std::move(stream));
     return reply;
   }
 

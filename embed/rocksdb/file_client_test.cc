@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "embed/rocksdb/file_limits.h"
+#include "embed/rocksdb/testing/file_client_user.h"
 #include "embed/rocksdb/testing/file_server.h"
 #include "weft/path.h"
 
@@ -16,21 +17,14 @@ namespace weft::embed {
 namespace {
 
 using testing::HasSubstr;
-using Mode = FileClient::Mode;
 
-// Bytes that differ from place to place.
-std::string Text(size_t bytes) {
-  std::string text(bytes, '\0');
-  for (size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>('a' + (i * i + i / 251) % 26);
-  return text;
-}
-
-class FileClientTest : public testing::TestWithParam<const char*> {
+class FileClientTest : public testing::TestWithParam<const char*>, protected FileClientUser {
  protected:
-  FileClientTest() : files_("file_client_test"), other_files_("file_client_test_other") {
+  FileClientTest() : FileClientUser("file_client_test"), other_files_("file_client_test_other") {
     Serve(files_);
     client_ = Connect();
   }
+  ~FileClientTest() override { client_.reset(); }  // before its server
 
   void Serve(const TestFolder& files) {
     FileServer::Options options;
@@ -52,43 +46,13 @@ class FileClientTest : public testing::TestWithParam<const char*> {
     EXPECT_TRUE(client.ok()) << client.status();
     return *std::move(client);
   }
-  std::unique_ptr<FileClient::File> Open(const std::string& name, Mode mode) {
-    auto file = client_->OpenFile(name, mode);
-    EXPECT_TRUE(file.ok()) << file.status();
-    return *std::move(file);
-  }
-  std::string Read(FileClient::File& file, uint64_t offset, size_t bytes) {
-    std::string text(bytes, '?');
-    const auto got =
-        client_->Read(file, offset, {reinterpret_cast<std::byte*>(text.data()), text.size()});
-    EXPECT_TRUE(got.ok()) << got.status();
-    return text.substr(0, got.value_or(0));
-  }
 
-  TestFolder files_;
   TestFolder other_files_;
   std::string address_;
   std::unique_ptr<FileServer> server_;
-  std::unique_ptr<FileClient> client_;
 };
 
-TEST_P(FileClientTest, WritesAndReadsFilesOfAllSizes) {
-  for (const size_t bytes : {size_t{0}, size_t{1}, kMaxInlineFileBytes, kMaxInlineFileBytes + 1,
-                             kMaxFilePayloadBytes, 3 * kMaxFilePayloadBytes + 7}) {
-    const std::string text = Text(bytes);
-    const auto writes = Open("file", Mode::kWriteNew);
-    ASSERT_TRUE(client_->Append(*writes, AsBytes(text)).ok());
-    ASSERT_TRUE(client_->Sync(*writes).ok());
-    EXPECT_EQ(writes->bytes(), bytes);
-    EXPECT_EQ(files_.Content("file"), text);
-    ASSERT_TRUE(client_->Close(*writes).ok());
-    const auto reads = Open("file", Mode::kRead);
-    EXPECT_EQ(Read(*reads, 0, bytes + 10), text);
-    const size_t last = bytes == 0 ? 0 : bytes - 1;
-    EXPECT_EQ(Read(*reads, last, 10), text.substr(last));
-    EXPECT_EQ(Read(*reads, bytes + 5, 10), "");
-  }
-}
+TEST_P(FileClientTest, WritesAndReadsFilesOfAllSizes) { WriteAndReadFilesOfAllSizes(); }
 
 TEST_P(FileClientTest, AppendsGoOnWhereARestartedServerHasThem) {
   const auto file = Open("log", Mode::kWriteNew);
@@ -117,27 +81,8 @@ TEST_P(FileClientTest, ReadsNeedNoCodeOfTheServerOnceTheFileIsInItsMemory) {
   EXPECT_EQ(client_->reads_by_calls(), calls + 1) << "the new server lends nothing yet";
 }
 
-TEST_P(FileClientTest, ManyReadsAtOnce) {
-  const std::string text = Text(5 << 20);
-  files_.Put("table", text);
-  const auto file = Open("table", Mode::kRead);
-  for (int round = 0; round < 20; ++round) {
-    std::vector<std::string> texts(150);
-    std::vector<PieceToRead> pieces(texts.size());
-    for (size_t i = 0; i < texts.size(); ++i) {
-      texts[i].resize(i == 3 ? (3 << 20) : 10 + 300 * i, '?');
-      pieces[i].offset = i * 40'000;
-      pieces[i].into = {reinterpret_cast<std::byte*>(texts[i].data()), texts[i].size()};
-    }
-    client_->ReadMany(*file, absl::MakeSpan(pieces));
-    for (size_t i = 0; i < texts.size(); ++i) {
-      ASSERT_TRUE(pieces[i].status.ok()) << pieces[i].status;
-      const std::string want =
-          pieces[i].offset > text.size() ? "" : text.substr(pieces[i].offset, texts[i].size());
-      ASSERT_EQ(texts[i].substr(0, pieces[i].got), want) << i;
-    }
-    if (round == 10) Restart();
-  }
+TEST_P(FileClientTest, ManyReadsAtOnceAndAcrossARestart) {
+  ReadManyAtOnce(/*rounds=*/20, [this] { Restart(); });
 }
 
 // Another epoch, as after a start of the server's host: here of another folder that has the file.

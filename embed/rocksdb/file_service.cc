@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <future>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -30,10 +28,6 @@ MutableByteSpan BytesOf(std::string* text) {
 
 absl::Status TooLarge(uint64_t bytes, uint64_t limit) {
   return absl::InvalidArgumentError(StrCat("a payload of ", bytes, " bytes; the limit is ", limit));
-}
-
-absl::Status SessionOver() {
-  return absl::AbortedError("no such session: it has ended, or never began; attach");
 }
 
 // What a lock's file has. Of this host alone: its byte order does not matter.
@@ -88,27 +82,17 @@ FileService::FileService(ServedFolder& folder, LentFiles* lent, Engine& engine, 
       options_(options),
       instance_(SecureRandom64() | 1),
       started_ns_(engine.clock().NowNs()),
-      sweep_(engine),
+      sessions_(
+          engine, [this](Session& session) { Reclaim(session); },
+          [this](Session& session) {
+            for (auto& [handle, file] : session.files) CloseOnPool(std::move(file));
+          }),
       disks_(std::make_unique<DiskPool>(options.threads)) {}
 
 FileService::~FileService() {
-  RunOnEngine([this] { stopping_ = true; });
+  sessions_.Stop();
   disks_.reset();
-  RunOnEngine([this] { sessions_.clear(); });  // behind what the pool has posted
-}
-
-// From another thread, and so never for ever: the engine makes room.
-void FileService::PostOnEngine(Function<void()> task) {
-  while (!engine_.Post(std::move(task))) std::this_thread::yield();
-}
-
-void FileService::RunOnEngine(Function<void()> task) {
-  std::promise<void> ran;
-  PostOnEngine([&task, &ran] {
-    task();
-    ran.set_value();
-  });
-  ran.get_future().wait();
+  sessions_.Clear();
 }
 
 void FileService::LimitServer(ServerOptions* options) {
@@ -129,70 +113,18 @@ void FileService::StartAttach(const wire::AttachRequest& request,
     return stream.Finish(absl::InvalidArgumentError(
         StrCat(request.locks_size(), " locks; a client has ", kMaxLocks, " at most")));
   }
-  for (auto& [number, session] : sessions_) {
-    if (session.client == request.client()) {
-      Close(session, absl::AbortedError("the client has attached again"));
-    }
-  }
-  const uint64_t number = SecureRandom64();
-  Session& session = sessions_[number];
-  session.service = this;
-  session.client = request.client();
-  session.asked = request;
-  session.stream = std::move(stream);
-  // May run here and now.
-  session.stream->context().OnCancel([this, number] {
-    const auto found = sessions_.find(number);
-    if (found != sessions_.end()) Close(found->second, absl::CancelledError("its client is gone"));
-    Sweep();
-  });
-  Sweep();
-}
-
-void FileService::Close(Session& session, absl::Status why) {
-  if (session.state.load() != State::kClosed) closed_sessions_.fetch_add(1);
-  session.state.store(State::kClosed);
-  if (!session.stream.has_value()) return;
-  ServerWriter<wire::AttachReply> stream = *std::move(session.stream);
-  session.stream.reset();
-  stream.Finish(std::move(why));
-}
-
-bool FileService::HasEarlierSession(const Session& waiting) const {
-  for (const auto& [number, session] : sessions_) {
-    if (&session != &waiting && session.client == waiting.client) return true;
-  }
-  return false;
+  sessions_.Attach(request.client(), std::move(stream), {.asked = request});
 }
 
 void FileService::CloseOnPool(std::shared_ptr<OpenFile> file) {
   file->loan.reset();
-  if (stopping_) return;
+  if (sessions_.stopping()) return;  // the pool takes no more
   disks_->Run(closing_lane_, [file = std::move(file)] {});
 }
 
-void FileService::Sweep() {
-  for (auto it = sessions_.begin(); it != sessions_.end();) {
-    Session& session = it->second;
-    if (session.state.load() != State::kClosed || session.under_way.load() > 0) {
-      ++it;
-      continue;
-    }
-    for (auto& [handle, file] : session.files) CloseOnPool(std::move(file));
-    it = sessions_.erase(it);
-    closed_sessions_.fetch_sub(1);
-  }
-  for (auto& [number, session] : sessions_) {
-    if (!stopping_ && session.state.load() == State::kWaiting && !HasEarlierSession(session)) {
-      Reclaim(number, session);
-    }
-  }
-}
-
-void FileService::Reclaim(uint64_t number, Session& session) {
-  session.state.store(State::kReclaiming);
-  if (session.asked.locks().empty()) return Open(number, session);
-  disks_->Run(session.lane, [this, number, ticket = Enter(session)]() mutable {
+void FileService::Reclaim(Session& session) {
+  if (session.asked.locks().empty()) return Open(session);
+  disks_->Run(session.lane, [this, ticket = Sessions::Enter(session)]() mutable {
     auto locks = std::make_shared<Locks>();
     std::vector<std::string> lost;
     for (const wire::HeldLock& asked : ticket->asked.locks()) {
@@ -203,66 +135,31 @@ void FileService::Reclaim(uint64_t number, Session& session) {
         lost.push_back(asked.name());
       }
     }
-    PostOnEngine([this, number, locks = std::move(locks), lost = std::move(lost),
-                  ticket = std::move(ticket)]() mutable {
-      if (ticket->state.load() != State::kReclaiming) return;
+    sessions_.Post([this, locks = std::move(locks), lost = std::move(lost),
+                    ticket = std::move(ticket)]() mutable {
+      if (ticket->state.load() != Sessions::State::kOpening) return;
       ticket->locks = std::move(*locks);
       for (const std::string& name : lost) ticket->told.add_lost_locks(name);
-      Open(number, *ticket);
+      Open(*ticket);
     });
   });
 }
 
-void FileService::Open(uint64_t number, Session& session) {
-  session.epoch = folder_.epoch();
-  session.told.set_session(number);
-  session.told.set_epoch(session.epoch);
+void FileService::Open(Session& session) {
   session.told.set_read_only(folder_.read_only());
   session.told.set_lends(lent_ != nullptr);
-  session.state.store(State::kOpen);
-  // The message stays until it has been written. If that fails, the stream's context says so.
-  session.stream->Write(session.told, [ticket = Enter(session)](bool) {});
-}
-
-FileService::Ticket FileService::Enter(Session& session) {
-  session.under_way.fetch_add(1);
-  return Ticket(&session);
-}
-
-// Whoever closes it either sees that nothing is under way any more, or is seen here. The session
-// may be gone as soon as it is left.
-void FileService::OnRequestOver(Session& session) {
-  if (session.under_way.fetch_sub(1) > 1 || closed_sessions_.load() == 0) return;
-  if (engine_.OnEngine()) return sweep_.Set(0, [this] { Sweep(); });
-  PostOnEngine([this] { Sweep(); });
-}
-
-void FileService::EndSessions() {
-  PostOnEngine([this] {
-    for (auto& [number, session] : sessions_) {
-      Close(session, absl::UnavailableError("the server is about to end"));
-    }
-    Sweep();
-  });
+  sessions_.Open(session, folder_.epoch());
 }
 
 absl::StatusOr<FileService::Ticket> FileService::Admit(uint64_t number, Kind kind) {
-  const auto found = sessions_.find(number);
-  if (found == sessions_.end() || found->second.state.load() != State::kOpen) return SessionOver();
-  Session& session = found->second;
-  if (session.epoch != folder_.epoch()) {
-    return absl::AbortedError("the medium has lost what was not synced; attach again");
-  }
-  if (session.under_way.load() >= 2 * kMaxFileRequests) {
-    return absl::ResourceExhaustedError(
-        StrCat(2 * kMaxFileRequests, " requests of this session are under way"));
-  }
-  if (kind == Kind::kChanges && session.told.lost_locks_size() > 0) {
+  WEFT_ASSIGN_OR_RETURN(Ticket ticket,
+                        sessions_.Admit(number, folder_.epoch(), 2 * kMaxFileRequests));
+  if (kind == Kind::kChanges && ticket->told.lost_locks_size() > 0) {
     return absl::FailedPreconditionError(StrCat(
-        "this client has lost its lock \"", session.told.lost_locks(0),
+        "this client has lost its lock \"", ticket->told.lost_locks(0),
         "\" while it was not connected: others may have changed what it would change; open anew"));
   }
-  return Enter(session);
+  return ticket;
 }
 
 absl::StatusOr<std::shared_ptr<FileService::OpenFile>> FileService::FileOf(const Session& session,
@@ -273,17 +170,6 @@ absl::StatusOr<std::shared_ptr<FileService::OpenFile>> FileService::FileOf(const
 }
 
 // --- requests ------------------------------------------------------------------------------------
-
-template <class Call, class Work>
-void FileService::RunOnPool(Call call, Ticket ticket, Work work) {
-  DiskPool::Lane& lane = ticket->lane;
-  disks_->Run(
-      lane, [call = std::move(call), ticket = std::move(ticket), work = std::move(work)]() mutable {
-        if (ticket->state.load() == State::kClosed) return call.Finish(SessionOver());
-        absl::Status status = work(call);
-        call.Finish(std::move(status));
-      });
-}
 
 template <class Call, class Work>
 void FileService::RunSoon(Call call, Ticket ticket, Work work) {
@@ -298,9 +184,9 @@ void FileService::RunOnPoolThen(Call call, Ticket ticket, Work work, Then then) 
   disks_->Run(lane, [this, call = std::move(call), ticket = std::move(ticket),
                      work = std::move(work), then = std::move(then)]() mutable {
     auto result = work(call);
-    PostOnEngine([call = std::move(call), ticket = std::move(ticket), then = std::move(then),
-                  result = std::move(result)]() mutable {
-      const bool is_open = ticket->state.load() == State::kOpen;
+    sessions_.Post([call = std::move(call), ticket = std::move(ticket), then = std::move(then),
+                    result = std::move(result)]() mutable {
+      const bool is_open = ticket->state.load() == Sessions::State::kOpen;
       absl::Status status = then(*ticket, call, std::move(result));
       call.Finish(is_open ? std::move(status) : SessionOver());
     });
@@ -333,7 +219,7 @@ void FileService::StartOpen(UnaryCall<wire::OpenRequest, wire::OpenReply> call) 
       [this](Session& session, auto& call, absl::StatusOr<std::shared_ptr<OpenFile>> opened) {
         --session.opening;
         if (!opened.ok()) return opened.status();
-        if (session.state.load() != State::kOpen) {
+        if (session.state.load() != Sessions::State::kOpen) {
           CloseOnPool(*std::move(opened));
           return SessionOver();
         }

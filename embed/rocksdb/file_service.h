@@ -5,17 +5,8 @@
 // engine's thread itself, if it is small (preadv2(2) with RWF_NOWAIT never waits for a disk); so
 // are all small requests where the folder is in memory (tmpfs).
 //
-// A session, by the engine's thread alone:
-//   state        set by                                 left for
-//   kWaiting     StartAttach()                          kReclaiming, when the client's earlier
-//                                                       sessions are gone; kClosed
-//   kReclaiming  its client's locks are being taken     kOpen; kClosed
-//                again, by a thread of the pool
-//   kOpen        its client has been told its number    kClosed, when its stream ends, or the
-//   client
-//                                                       attaches again
-//   kClosed      requests that name it are refused,     gone, with its handles and locks, when
-//                and what waits for the pool ends so    nothing of it is under way
+// Its clients have sessions (embed/server_sessions.h). While one is kOpening a thread of the pool
+// takes its client's locks again; it goes with its handles and locks.
 //
 // A lock is a lock of the kernel on that file (fcntl(2), F_OFD_SETLK), held by the session's
 // descriptor. So it ends with the session, or with the server, and excludes also a RocksDB that
@@ -31,11 +22,10 @@
 // Lifetime: folder, files, engine and buffers outlive it; it outlives the server. REQUIRES: the
 //   engine has a thread of its own, or is driven by another one while this is destroyed.
 // Errors: as file.proto says.
-// Invariants: a request is carried out only while its session is kOpen, and a session is told to
-//   its client, or a lock of it is another one's, only when nothing of it can still be carried out.
+// Invariants: a lock of a session is another one's only when nothing of that session can still be
+//   carried out.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -44,14 +34,15 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "embed/nbdkit/disk_pool.h"
 #include "embed/rocksdb/file.weft.h"
 #include "embed/rocksdb/file_limits.h"
 #include "embed/rocksdb/lent_files.h"
 #include "embed/rocksdb/served_folder.h"
+#include "embed/server_sessions.h"
 #include "transport/buffer_pool.h"
-#include "weft/coroutine.h"
 #include "weft/engine.h"
 #include "weft/server.h"
 #include "weft/service.h"
@@ -73,9 +64,8 @@ class FileService final : public wire::Files::Service {
   // What one connection may ask of a server of this service.
   static void LimitServer(ServerOptions* options);
 
-  // Ends all sessions' streams, so that a server's Shutdown() need not wait for them. What is under
-  // way goes on. Any thread.
-  void EndSessions();
+  // ServerSessions::End(). Any thread.
+  void EndSessions() { sessions_.End(); }
 
   void StartAttach(const wire::AttachRequest& request,
                    ServerWriter<wire::AttachReply> stream) override;
@@ -92,14 +82,6 @@ class FileService final : public wire::Files::Service {
   void StartUnlock(UnaryCall<wire::UnlockRequest, wire::UnlockReply> call) override;
 
  private:
-  struct Session;
-  struct Leave {
-    void operator()(Session* session) const { session->service->OnRequestOver(*session); }
-  };
-  // A request under way. Released when nothing of it can be carried out any more; on any thread.
-  using Ticket = std::unique_ptr<Session, Leave>;
-
-  enum class State : uint8_t { kWaiting = 1, kReclaiming = 2, kOpen = 3, kClosed = 4 };
   enum class Kind : uint8_t { kReads = 1, kChanges = 2 };
 
   // A handle's. It goes on a thread of the pool: close(2) may wait.
@@ -117,36 +99,22 @@ class FileService final : public wire::Files::Service {
     uint64_t generation = 0;
   };
   using Locks = std::map<std::string, HeldLock>;
-  struct Session {
-    FileService* service = nullptr;
-    std::string client;
-    uint64_t epoch = 0;  // that it was told
-    // Any thread. Written by the engine's, but for under_way.
-    std::atomic<State> state{State::kWaiting};
-    std::atomic<uint32_t> under_way{0};
-    DiskPool::Lane lane;
-    // Engine thread only.
-    std::optional<ServerWriter<wire::AttachReply>> stream;  // none: it has ended
-    wire::AttachRequest asked;
-    wire::AttachReply told;
-    std::unordered_map<uint64_t, std::shared_ptr<OpenFile>> files;
+  struct OfSession {  // engine thread only
+    wire::AttachRequest asked = {};
+    std::unordered_map<uint64_t, std::shared_ptr<OpenFile>> files = {};
     uint64_t last_handle = 0;
     uint32_t opening = 0;  // handles on their way
     uint32_t lent = 0;     // loans
-    Locks locks;
+    Locks locks = {};
   };
+  using Sessions = ServerSessions<wire::AttachReply, OfSession>;
+  using Session = Sessions::Session;
+  using Ticket = Sessions::Ticket;
 
   absl::StatusOr<Ticket> Admit(uint64_t session, Kind kind);
   absl::StatusOr<std::shared_ptr<OpenFile>> FileOf(const Session& session, uint64_t handle);
-  static Ticket Enter(Session& session);
-  void OnRequestOver(Session& session);
-  void Close(Session& session, absl::Status why);
-  void Sweep();
-  void PostOnEngine(Function<void()> task);
-  void RunOnEngine(Function<void()> task);  // and waits
-  bool HasEarlierSession(const Session& waiting) const;
-  void Reclaim(uint64_t number, Session& session);
-  void Open(uint64_t number, Session& session);
+  void Reclaim(Session& session);
+  void Open(Session& session);
   void CloseOnPool(std::shared_ptr<OpenFile> file);
   absl::StatusOr<HeldLock> TakeLock(const std::string& name, std::optional<uint64_t> generation);
   absl::Status Change(const wire::ChangeRequest& request);
@@ -155,7 +123,9 @@ class FileService final : public wire::Files::Service {
 
   // `work`(call) on a thread of the pool, and its status as the call's end.
   template <class Call, class Work>
-  void RunOnPool(Call call, Ticket ticket, Work work);
+  void RunOnPool(Call call, Ticket ticket, Work work) {
+    Sessions::RunOn(*disks_, std::move(call), std::move(ticket), std::move(work));
+  }
   // The same, or here and now where no medium is waited for; for what is small.
   template <class Call, class Work>
   void RunSoon(Call call, Ticket ticket, Work work);
@@ -174,13 +144,7 @@ class FileService final : public wire::Files::Service {
   const uint64_t instance_;  // of this process, in the locks' records; never 0
   const uint64_t started_ns_;
 
-  // Of sessions_. Written by the engine's thread, before the session's state.
-  std::atomic<uint32_t> closed_sessions_{0};
-  // Engine thread only. Sessions stay where they are while something of them is under way.
-  std::unordered_map<uint64_t, Session> sessions_;
-  bool stopping_ = false;  // the pool takes no more
-
-  Alarm sweep_;
+  Sessions sessions_;
 
   std::mutex writers_mutex_;
   std::multiset<uint64_t> writers_;  // identities of files open for writing; guarded by it

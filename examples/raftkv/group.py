@@ -44,15 +44,18 @@ class Folder:
 
 
 class Group:
-    """Members 1 to n; `programs` has the paths of raftkv_server, raftkv_admin and kv_client."""
+    """Members 1 to n; `programs` has the paths of raftkv_server, raftkv_admin and kv_client. `flags`
+    are the members', `client_flags` the others'."""
 
-    def __init__(self, programs, members=3, network="weft", paths="", parent=None, flags=()):
+    def __init__(self, programs, members=3, network="weft", paths="", parent=None, flags=(),
+                 client_flags=()):
         self.programs = programs
         self.folder = Folder(parent)
         self.environment = dict(os.environ)
         if paths:
             self.environment["WEFT_PATHS"] = paths
         self.flags = ["--network=" + network, *flags]
+        self.client_flags = client_flags
         self.member_addresses = {}
         self.client_addresses = {}
         self.processes = {}
@@ -120,7 +123,7 @@ class Group:
     def client(self, *words, **options):
         return subprocess.Popen(
             [*ENDS_WITH_US, self.programs["kv_client"], "--server=" + self.servers(),
-             *map(str, words)], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
+             *self.client_flags, *map(str, words)], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, **options)
 
     def run_client(self, *words):
         """(status, what it said)"""
@@ -132,7 +135,7 @@ class Group:
         """raftkv_admin: (status, what it said)"""
         done = subprocess.run(
             [*ENDS_WITH_US, self.programs["raftkv_admin"], "--server=" + self.servers(*members),
-             "--timeout_ms=%d" % timeout_ms, *map(str, words)],
+             "--timeout_ms=%d" % timeout_ms, *self.client_flags, *map(str, words)],
             text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
         return done.returncode, done.stdout
 

@@ -162,8 +162,6 @@ absl::StatusOr<RaftNetworkOptions> NetworkOptionsFor(
     const std::string& folder, const std::optional<weft::SecurityOptions>& security) {
   RaftNetworkOptions options;
   options.group = "raftkv";
-  options.server.security = security;
-  options.channel.security = security;
   const std::string replication = absl::GetFlag(FLAGS_replication);
   if (replication == "ring") {
     options.replication = RaftReplication::kRing;
@@ -176,11 +174,15 @@ absl::StatusOr<RaftNetworkOptions> NetworkOptionsFor(
   options.keep_memory_mark = [folder](bool mark) { return KeepMark(folder, mark); };
   options.memory_was_lost = HasMark(folder);
   if (!security.has_value()) return options;
-  options.channel.security->expected_uri = absl::GetFlag(FLAGS_member_uri);
-  if (options.channel.security->expected_uri.empty()) {
+  weft::SecurityOptions members = *security;
+  members.require_client_certificate = true;
+  members.expected_uri = absl::GetFlag(FLAGS_member_uri);
+  if (members.expected_uri.empty()) {
     return absl::InvalidArgumentError(
         "--tls-... needs --member_uri: by what a member's certificate differs from a client's");
   }
+  options.server.security = members;
+  options.channel.security = members;
   return options;
 }
 

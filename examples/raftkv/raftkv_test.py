@@ -7,11 +7,12 @@ import subprocess
 import time
 import unittest
 
-from group import Group
+from group import Folder, Group
 from raftkv import programs_in
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
 PROGRAMS = programs_in(os.path.normpath(ROOT))
+WEFT = os.path.join(ROOT, "tools/weft/weft")
 # Snapshots come often, and elections do not on a busy machine.
 FLAGS = ("--election_ms=1000", "--heartbeat_ms=100", "--snapshot_entries=100")
 # In a mount namespace of its own: DIR has so many bytes.
@@ -26,8 +27,8 @@ def write_lines(path, lines, value_bytes=100):
 
 
 class RaftKv(unittest.TestCase):
-    def group(self, **arguments):
-        group = Group(PROGRAMS, flags=FLAGS, **arguments)
+    def group(self, flags=(), **arguments):
+        group = Group(PROGRAMS, flags=(*FLAGS, *flags), **arguments)
         self.addCleanup(group.close)
         return group
 
@@ -166,6 +167,34 @@ class RaftKv(unittest.TestCase):
     def expect_made_up_for(self, group, number):
         self.assertTrue(group.wait_until(
             lambda: not group.status(number, timeout_ms=5000)["recovering"]))
+
+    def test_with_tls_a_client_s_certificate_is_none_of_a_member(self):
+        folder = Folder()
+        self.addCleanup(folder.close)
+        certificates, uri = os.path.join(folder.path, "certificates"), "spiffe://example.org/raftkv"
+        subprocess.run([WEFT, "cert", certificates, "member=" + uri, "client"], check=True,
+                       stdout=subprocess.DEVNULL)
+
+        def tls(name):
+            file = os.path.join(certificates, name)
+            return ("--tls-certificate=%s.pem" % file, "--tls-key=%s.key" % file,
+                    "--tls-roots=%s/ca.pem" % certificates)
+
+        group = self.group(flags=(*tls("member"), "--member_uri=" + uri),
+                           client_flags=tls("client"))
+        leader = group.leader()
+        check = self.start_check(group, 2)
+        time.sleep(0.5)
+        group.kill(leader)
+        group.start(leader)
+        self.expect_linearizable(check)
+        for name, gets_in in (("member", True), ("client", False)):
+            asked = subprocess.run([WEFT, "explain", group.member_addresses[leader], *tls(name)],
+                                   text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   timeout=120)
+            self.assertEqual(asked.returncode == 0, gets_in, asked.stdout)
+        group.client_flags = ()
+        self.assertIsNone(group.status(leader, timeout_ms=5000))
 
     def test_over_libraft_s_own_tcp(self):
         group = self.group(network="uv")

@@ -361,30 +361,31 @@ absl::Status Channel::ConnectAtOnce() {
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> Channel::AllocateBuffer(size_t bytes) {
-  if (lanes_ != nullptr) return OfThisThread().AllocateBuffer(bytes);
-  return buffers_->Allocate(bytes);
+  return here().buffers_->Allocate(bytes);
 }
 
 absl::StatusOr<PathInfo> Channel::path() {
-  if (lanes_ != nullptr) return OfThisThread().path();
+  Channel& lane = here();
   absl::StatusOr<PathInfo> path;
-  if (!RunOnEngine(engine_, [&] { path = client_->path(); })) return NotPostedError(engine_);
+  if (!RunOnEngine(lane.engine_, [&] { path = lane.client_->path(); })) {
+    return NotPostedError(lane.engine_);
+  }
   return path;
 }
 
 std::string Channel::Explain() {
-  if (lanes_ != nullptr) return OfThisThread().Explain();
+  Channel& lane = here();
   std::string text;
-  if (!RunOnEngine(engine_, [&] { text = client_->explanation(); })) {
+  if (!RunOnEngine(lane.engine_, [&] { text = lane.client_->explanation(); })) {
     return StrCat(ToStd(EngineCore::ForkedError().message()), "\n");
   }
   return text;
 }
 
 uint64_t Channel::peer_incarnation() {
-  if (lanes_ != nullptr) return OfThisThread().peer_incarnation();
+  Channel& lane = here();
   uint64_t incarnation = 0;
-  RunOnEngine(engine_, [&] { incarnation = client_->peer_incarnation(); });
+  RunOnEngine(lane.engine_, [&] { incarnation = lane.client_->peer_incarnation(); });
   return incarnation;
 }
 
@@ -404,38 +405,39 @@ ChannelStats Channel::stats() {
 }
 
 Channel::State Channel::state() {
-  if (lanes_ != nullptr) return OfThisThread().state();
+  Channel& lane = here();
   State state = State::kIdle;
-  RunOnEngine(engine_, [&] { state = client_->state(); });
+  RunOnEngine(lane.engine_, [&] { state = lane.client_->state(); });
   return state;
 }
 
 absl::StatusOr<ChannelWatch> Channel::WatchState(Function<void(State)> changed) {
-  if (lanes_ != nullptr) return OfThisThread().WatchState(std::move(changed));
+  Channel& lane = here();
   absl::StatusOr<ChannelWatch> watch;
-  if (!RunOnEngine(engine_, [&] { watch = client_->events().Watch(std::move(changed)); })) {
-    return NotPostedError(engine_);
+  if (!RunOnEngine(lane.engine_,
+                   [&] { watch = lane.client_->events().Watch(std::move(changed)); })) {
+    return NotPostedError(lane.engine_);
   }
   return watch;
 }
 
 void Channel::WhenWritable(Function<void(absl::Status)> done) {
-  if (lanes_ != nullptr) return OfThisThread().WhenWritable(std::move(done));
   using Done = Function<void(absl::Status)>;
-  if (engine_.InTurn()) return client_->events().WhenWritable(std::move(done));
+  Channel& lane = here();
+  if (lane.engine_.InTurn()) return lane.client_->events().WhenWritable(std::move(done));
   const auto refused =
-      PostOwned(engine_, std::make_unique<Done>(std::move(done)), [this](Done& posted) {
-        client_->events().WhenWritable(std::move(*std::unique_ptr<Done>(&posted)));
+      PostOwned(lane.engine_, std::make_unique<Done>(std::move(done)), [&lane](Done& posted) {
+        lane.client_->events().WhenWritable(std::move(*std::unique_ptr<Done>(&posted)));
       });
-  if (refused != nullptr) (*refused)(NotPostedError(engine_));
+  if (refused != nullptr) (*refused)(NotPostedError(lane.engine_));
 }
 
 Engine& Channel::engine() { return here().engine_; }
 
 uint32_t Channel::Bind(const ServiceDescriptor& service) {
-  if (lanes_ != nullptr) return OfThisThread().Bind(service);  // bound for all of them
+  Channel& lane = here();  // it is bound for all of them
   // Nothing is called by it; and who had the table's lock when the process forked has it still.
-  return engine_.forked() ? 0 : client_->calls().Bind(service);
+  return lane.engine_.forked() ? 0 : lane.client_->calls().Bind(service);
 }
 
 WEFT_INLINE void Channel::SetDeadline(ClientCall& call, const CallOptions& options) {

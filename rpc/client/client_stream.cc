@@ -392,7 +392,6 @@ absl::Status FinishStream(ClientStream& stream) {
         "a blocking Finish() inside a callback of its own engine would wait for itself: use the "
         "form with a callback");
   }
-  if (engine.forked()) return NotPostedError(engine);
   Waiter waiter;
   absl::Status status;
   FinishStream(stream, [&](absl::Status ended) {

@@ -63,12 +63,11 @@ absl::StatusOr<std::unique_ptr<ExportedMemory>> ExportedMemory::Create(
         " engines, inside a handler of one of them, which cannot wait for the others: export "
         "it before, or where handlers run on an executor"));
   }
-  if (engines.front()->forked()) return EngineCore::ForkedError();
   std::vector<std::unique_ptr<Core>> cores;
   ExportOrigin origin;
   absl::Status status;
   for (EngineCore* const engine : engines) {
-    RunOnEngine(*engine, [&] {
+    const bool ran = RunOnEngine(*engine, [&] {
       Exports& exports = engine->transport().exports();
       absl::StatusOr<std::unique_ptr<Export>> added =
           cores.empty() ? exports.Add(memory, options) : exports.AddAlike(origin, memory, options);
@@ -77,6 +76,7 @@ absl::StatusOr<std::unique_ptr<ExportedMemory>> ExportedMemory::Create(
       if (cores.empty()) origin = exports.OriginOf(**added);
       cores.push_back(std::make_unique<Core>(*engine, *std::move(added)));
     });
+    if (!ran) status = EngineCore::ForkedError();
     if (!status.ok()) break;
   }
   if (cores.empty()) return status;

@@ -53,7 +53,7 @@ absl::StatusOr<HandoverMessage> Handover::Ask(const std::string& question) {
   WEFT_RETURN_IF_ERROR(SendHandover(predecessor_.get(), question));
   WEFT_ASSIGN_OR_RETURN(HandoverMessage answer, ReceiveHandover(predecessor_.get(), kAnswerMs));
   if (const std::optional<std::string> why = After("refused", answer.text)) {
-    return absl::FailedPreconditionError(StrCat("process ", PeerProcess(predecessor_.get()),
+    return absl::FailedPreconditionError(StrCat("process ", PeerProcessId(predecessor_.get()),
                                                 ", which serves at ", path_,
                                                 ", does not hand over: ", *why));
   }
@@ -229,9 +229,9 @@ void Handover::RefuseOther(const Descriptor& successor) {
   // It may be gone.
   const absl::Status sent = SendHandover(
       other->get(),
-      StrCat("refused process ", PeerProcess(successor.get()), " is about to take over"));
-  WEFT_LOG(kWarning, "process ", PeerProcess(other->get()), " wants to take over at ", path_,
-           " while process ", PeerProcess(successor.get()), " does; it is refused");
+      StrCat("refused process ", PeerProcessId(successor.get()), " is about to take over"));
+  WEFT_LOG(kWarning, "process ", PeerProcessId(other->get()), " wants to take over at ", path_,
+           " while process ", PeerProcessId(successor.get()), " does; it is refused");
 }
 
 void Handover::Serve(const Descriptor& successor) {
@@ -249,7 +249,7 @@ void Handover::Serve(const Descriptor& successor) {
   if (status.ok()) status = HandOver(successor);
   if (status.ok()) {
     handed_ = true;
-    WEFT_LOG(kInfo, "process ", PeerProcess(successor.get()), " has taken over at ", path_);
+    WEFT_LOG(kInfo, "process ", PeerProcessId(successor.get()), " has taken over at ", path_);
     return;
   }
   if (absl::IsCancelled(status)) {
@@ -260,7 +260,7 @@ void Handover::Serve(const Descriptor& successor) {
   // It may be gone.
   const absl::Status told = SendHandover(
       successor.get(), StrCat("refused ", ToStd(status.message().substr(0, kMaxHandoverText / 2))));
-  WEFT_LOG(kWarning, "process ", PeerProcess(successor.get()), " did not take over at ", path_,
+  WEFT_LOG(kWarning, "process ", PeerProcessId(successor.get()), " did not take over at ", path_,
            ", and this one goes on: ", ToStd(status.message()));
 }
 
@@ -270,7 +270,7 @@ absl::Status Handover::Answer(const Descriptor& successor, const std::string& li
   if (line == kHello) return SendHandover(successor.get(), kHello);
   const std::optional<std::string> address = After("take", line);
   if (!address.has_value()) return UnknownLine(line);
-  const Descriptor socket = cores_.front()->DuplicateListener(*address);
+  const Descriptor socket = cores_.front()->ListeningSocket(*address);
   gave_ = gave_ || socket.valid();
   return SendHandover(successor.get(), StrCat(socket.valid() ? "socket " : "none ", *address),
                       socket.get());

@@ -199,7 +199,7 @@ void ServerCore::StopNewestListener() {
 
 // --- another process ----------------------------------------------------------------------------
 
-Descriptor ServerCore::DuplicateListener(const std::string& asked) {
+Descriptor ServerCore::ListeningSocket(const std::string& asked) {
   Descriptor copy;
   RunOnEngine(engine_, [&] {
     for (const Listening& listening : listeners_) {

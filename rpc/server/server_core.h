@@ -69,7 +69,7 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   // Each waits for the engine.
 
   // Of the listener that was asked for so, a second descriptor; invalid: there is none.
-  Descriptor DuplicateListener(const std::string& asked);
+  Descriptor ListeningSocket(const std::string& asked);
   void HoldClients();
   bool HasHandshakes();
   // Who was kept aside, with the address that was asked for.

@@ -43,7 +43,6 @@ WEFT_COLD bool WaitElsewhere(EngineCore& engine, Stream& stream, Attempt attempt
     RunOrPost(engine, stream, [&stream] { stream.FailBlocked(); });
     return false;
   }
-  if (engine.forked()) return false;
   Waiter waiter;
   bool ok = false;
   RunOrPost(engine, stream, [&] {

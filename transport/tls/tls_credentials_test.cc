@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -111,6 +112,24 @@ TEST(TlsCredentialsTest, OptionsAndCredentialsLeaveNoSecretInTheMemory) {
     EXPECT_TRUE(Try(TlsRole::kClient, *copy).ok());
   }
   EXPECT_EQ(freed.blocks_with_it(), 0u);
+}
+
+// What an assignment had replaced was given back as it was.
+TEST(TlsCredentialsTest, WhatOptionsHadBeforeAnAssignmentIsNotLeftInTheMemory) {
+  const std::string secret = "0123456789 a secret 9876543210 0123456789";
+  // Of a text that was moved from the first byte is gone.
+  FreedMemory freed(std::string_view(secret).substr(1));
+  SecurityOptions options;
+  options.psk_secret = secret;
+  options.psk_secret = std::string(kMaxPskBytes, 'x');
+  options.psk_secret = secret;
+  options.key_pem = secret;
+  SecurityOptions others;
+  others.psk_secret = std::string(kMaxPskBytes, 'y');
+  others.key_pem = std::string(4096, 'y');
+  options = others;
+  EXPECT_EQ(freed.blocks_with_it(), 0u);
+  EXPECT_EQ(options, others);
 }
 
 TEST(TlsCredentialsTest, NoPrivateKeyIsLeftInTheMemory) {

@@ -138,7 +138,7 @@ class GrpcFileCalls final : public FileCalls {
       session->stream->Finish(&session->status, nullptr);
       session->queue.Next(&tag, &ok);
       session->stream.reset();
-      if (!in_time) return absl::UnavailableError("the server has not answered in time");
+      if (!in_time) return NotInTime();
       absl::Status status = FromGrpc(session->status);
       return status.ok() ? WrongReply("a session that has ended before it began") : status;
     }

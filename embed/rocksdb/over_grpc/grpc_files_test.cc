@@ -9,26 +9,18 @@
 #include "embed/rocksdb/file_limits.h"
 #include "embed/rocksdb/over_grpc/grpc_file_calls.h"
 #include "embed/rocksdb/over_grpc/grpc_file_server.h"
-#include "embed/rocksdb/testing/file_server.h"
+#include "embed/rocksdb/testing/file_client_user.h"
 
 namespace weft::embed {
 namespace {
 
-using Mode = FileClient::Mode;
-
-// Bytes that differ from place to place.
-std::string Text(size_t bytes) {
-  std::string text(bytes, '\0');
-  for (size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>('a' + (i * i + i / 251) % 26);
-  return text;
-}
-
-class GrpcFilesTest : public testing::Test {
+class GrpcFilesTest : public testing::Test, protected FileClientUser {
  protected:
-  GrpcFilesTest() : files_("grpc_files_test") {
+  GrpcFilesTest() : FileClientUser("grpc_files_test") {
     Restart();
     client_ = Connect();
   }
+  ~GrpcFilesTest() override { client_.reset(); }  // before its server
 
   void Restart() {
     server_.reset();
@@ -49,65 +41,19 @@ class GrpcFilesTest : public testing::Test {
     EXPECT_TRUE(client.ok()) << client.status();
     return *std::move(client);
   }
-  std::unique_ptr<FileClient::File> Open(const std::string& name, Mode mode) {
-    auto file = client_->OpenFile(name, mode);
-    EXPECT_TRUE(file.ok()) << file.status();
-    return *std::move(file);
-  }
-  std::string Read(FileClient::File& file, uint64_t offset, size_t bytes) {
-    std::string text(bytes, '?');
-    const auto got =
-        client_->Read(file, offset, {reinterpret_cast<std::byte*>(text.data()), text.size()});
-    EXPECT_TRUE(got.ok()) << got.status();
-    return text.substr(0, got.value_or(0));
-  }
 
-  TestFolder files_;
   std::string address_;
   std::unique_ptr<ServedFolder> folder_;
   std::unique_ptr<GrpcFileServer> server_;
-  std::unique_ptr<FileClient> client_;
 };
 
 TEST_F(GrpcFilesTest, WritesAndReadsFilesOfAllSizes) {
-  for (const size_t bytes : {size_t{0}, size_t{1}, kMaxInlineFileBytes, kMaxInlineFileBytes + 1,
-                             kMaxFilePayloadBytes, 3 * kMaxFilePayloadBytes + 7}) {
-    const std::string text = Text(bytes);
-    const auto writes = Open("file", Mode::kWriteNew);
-    ASSERT_TRUE(client_->Append(*writes, AsBytes(text)).ok());
-    ASSERT_TRUE(client_->Sync(*writes).ok());
-    EXPECT_EQ(files_.Content("file"), text);
-    ASSERT_TRUE(client_->Close(*writes).ok());
-    const auto reads = Open("file", Mode::kRead);
-    EXPECT_EQ(Read(*reads, 0, bytes + 10), text);
-    const size_t last = bytes == 0 ? 0 : bytes - 1;
-    EXPECT_EQ(Read(*reads, last, 10), text.substr(last));
-    EXPECT_EQ(Read(*reads, bytes + 5, 10), "");
-  }
+  WriteAndReadFilesOfAllSizes();
   EXPECT_EQ(client_->one_sided_reads(), 0u) << "gRPC has none";
 }
 
 TEST_F(GrpcFilesTest, ManyReadsAtOnceAndAcrossARestart) {
-  const std::string text = Text(5 << 20);
-  files_.Put("table", text);
-  const auto file = Open("table", Mode::kRead);
-  for (int round = 0; round < 4; ++round) {
-    std::vector<std::string> texts(150);
-    std::vector<PieceToRead> pieces(texts.size());
-    for (size_t i = 0; i < texts.size(); ++i) {
-      texts[i].resize(i == 3 ? (3 << 20) : 10 + 300 * i, '?');
-      pieces[i].offset = i * 40'000;
-      pieces[i].into = {reinterpret_cast<std::byte*>(texts[i].data()), texts[i].size()};
-    }
-    client_->ReadMany(*file, absl::MakeSpan(pieces));
-    for (size_t i = 0; i < texts.size(); ++i) {
-      ASSERT_TRUE(pieces[i].status.ok()) << pieces[i].status;
-      const std::string want =
-          pieces[i].offset > text.size() ? "" : text.substr(pieces[i].offset, texts[i].size());
-      ASSERT_EQ(texts[i].substr(0, pieces[i].got), want) << i;
-    }
-    if (round == 2) Restart();
-  }
+  ReadManyAtOnce(/*rounds=*/4, [this] { Restart(); });
 }
 
 TEST_F(GrpcFilesTest, NamesAreWhatTheyAreOverWeft) {

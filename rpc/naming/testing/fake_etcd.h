@@ -5,55 +5,24 @@
 // anything but a prefix, deletions in watches of the past.
 #pragma once
 
-#include <arpa/inet.h>
 #include <gtest/gtest.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
 #include <map>
-#include <memory>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/strings.h"
 #include "google/protobuf/util/json_util.h"
 #include "rpc/naming/etcd.pb.h"
+#include "rpc/naming/testing/http_server.h"
 #include "transport/engine.h"
-#include "transport/poller.h"
 
 namespace weft::test {
 
-class FakeEtcd final : private PollHandler {
+class FakeEtcd final : public HttpServer {
  public:
-  explicit FakeEtcd(EngineCore& engine) : engine_(engine) {
-    listener_ = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-    EXPECT_EQ(listen(listener_, 64), 0);
-    socklen_t bytes = sizeof(address);
-    EXPECT_EQ(getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
-    port_ = ntohs(address.sin_port);
-    EXPECT_TRUE(engine_.poller().Add(listener_, EPOLLIN, this).ok());
-  }
-  ~FakeEtcd() {
-    connections_.clear();
-    engine_.poller().Remove(listener_);
-    close(listener_);
-  }
-  FakeEtcd(const FakeEtcd&) = delete;
-  FakeEtcd& operator=(const FakeEtcd&) = delete;
-
-  std::string address() const { return StrCat("127.0.0.1:", port_); }
+  explicit FakeEtcd(EngineCore& engine) : HttpServer(engine) {}
 
   // --- what it has ------------------------------------------------------------------------------
 
@@ -104,44 +73,10 @@ class FakeEtcd final : private PollHandler {
   bool Has(const std::string& key) const { return values_.contains(key); }
   std::string ValueOf(const std::string& key) { return values_[key].text; }
   size_t leases() const { return leases_.size(); }
-  size_t watches() const {
-    size_t count = 0;
-    for (const auto& connection : connections_) count += connection->watches;
-    return count;
-  }
+  size_t watches() const { return streams(); }
 
-  // --- how it fails -----------------------------------------------------------------------------
-
-  // Who is connected is not any more.
-  void HangUp() {
-    late_.clear();
-    connections_.clear();
-  }
-  // While it is down nobody is answered, and all are hung up on.
-  void SetDown(bool down) {
-    down_ = down;
-    if (down) HangUp();
-  }
-  // Takes requests of this path, and says nothing; until it speaks, and answers them all.
-  void FallSilent(const std::string& path) { silent_.insert(path); }
-  void Speak() {
-    silent_.clear();
-    for (auto& late : std::exchange(late_, {})) Answer(late.connection, late.path, late.body);
-  }
-  // The next requests of this path are answered so: all of HTTP.
-  void AnswerRaw(const std::string& path, const std::string& answer) {
-    raw_[path].push_back(answer);
-  }
-  void AnswerJson(const std::string& path, const std::string& json, int status = 200) {
-    AnswerRaw(path, StrCat("HTTP/1.1 ", status, " So\r\nContent-Type: application/json\r\n",
-                           "Content-Length: ", json.size(), "\r\n\r\n", json));
-  }
   // Bytes of a watch's body.
-  void TellWatchersRaw(const std::string& bytes) {
-    for (const auto& connection : connections_) {
-      if (connection->watches) connection->Send(Chunk(bytes));
-    }
-  }
+  void TellWatchersRaw(const std::string& bytes) { SendChunkToStreams(bytes); }
   // From now on only who shows a token of this user is served.
   void Require(const std::string& user, const std::string& password) {
     user_ = user;
@@ -149,11 +84,6 @@ class FakeEtcd final : private PollHandler {
   }
   void ForgetTokens() { ++tokens_; }
 
-  // Called with the path of each request, before it is answered.
-  std::function<void(const std::string&)> on_request;
-  // That have come, by path.
-  std::map<std::string, int> requests;
-  int turned_away = 0;              // connections, while it was down
   int64_t last_start_revision = 0;  // of a watch
   int64_t revision() const { return revision_; }
 
@@ -164,117 +94,11 @@ class FakeEtcd final : private PollHandler {
     int64_t revision = 0;
   };
 
-  struct Connection;
-  struct Late {
-    Connection* connection;
-    std::string path;
-    std::string body;
-  };
-
-  struct Connection final : PollHandler {
-    Connection(FakeEtcd& etcd, int number) : etcd(etcd), number(number) {
-      EXPECT_TRUE(etcd.engine_.poller().Add(number, EPOLLIN, this).ok());
-    }
-    ~Connection() {
-      etcd.engine_.poller().Remove(number);
-      close(number);
-    }
-    void OnReady(uint32_t events) override {
-      if ((events & EPOLLOUT) != 0) Flush();
-      if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) etcd.OnInput(this);  // may destroy it
-    }
-    void Send(const std::string& bytes) {
-      output += bytes;
-      Flush();
-    }
-    void Flush() {
-      while (!output.empty()) {
-        const ssize_t sent = send(number, output.data(), output.size(), MSG_NOSIGNAL);
-        if (sent < 0 && errno != EAGAIN) output.clear();
-        if (sent <= 0) break;
-        output.erase(0, static_cast<size_t>(sent));
-      }
-      EXPECT_TRUE(
-          etcd.engine_.poller().Modify(number, EPOLLIN | (output.empty() ? 0u : EPOLLOUT)).ok());
-    }
-
-    FakeEtcd& etcd;
-    const int number;
-    std::string input;
-    std::string output;
-    bool watches = false;
-  };
-
-  void OnReady(uint32_t) override {
-    const int number = accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (number < 0) return;
-    if (down_) {
-      ++turned_away;
-      close(number);
-      return;
-    }
-    connections_.push_back(std::make_unique<Connection>(*this, number));
-  }
-
-  void OnInput(Connection* connection) {
-    char bytes[16384];
-    const ssize_t count = recv(connection->number, bytes, sizeof(bytes), 0);
-    if (count < 0 && errno == EAGAIN) return;
-    if (count <= 0) return Forget(connection);
-    connection->input.append(bytes, static_cast<size_t>(count));
-    while (TakeRequest(connection)) {
-    }
-  }
-
-  void Forget(Connection* connection) {
-    std::erase_if(late_, [&](const Late& one) { return one.connection == connection; });
-    std::erase_if(connections_, [&](const auto& one) { return one.get() == connection; });
-  }
-
-  static std::string HeaderOf(const std::string& head, const std::string& name) {
-    const size_t at = head.find(StrCat("\r\n", name, ": "));
-    if (at == std::string::npos) return "";
-    const size_t begin = at + name.size() + 4;
-    return head.substr(begin, head.find("\r\n", begin) - begin);
-  }
-
-  bool TakeRequest(Connection* connection) {
-    std::string& input = connection->input;
-    const size_t end = input.find("\r\n\r\n");
-    if (end == std::string::npos) return false;
-    const std::string head = input.substr(0, end + 2);
-    const size_t bytes = std::strtoul(HeaderOf(head, "Content-Length").c_str(), nullptr, 10);
-    if (input.size() < end + 4 + bytes) return false;
-    const std::string body = input.substr(end + 4, bytes);
-    input.erase(0, end + 4 + bytes);
-    const size_t path_at = head.find(' ') + 1;
-    const std::string path = head.substr(path_at, head.find(' ', path_at) - path_at);
-    ++requests[path];
-    if (on_request) on_request(path);
-    if (silent_.contains(path)) {
-      late_.push_back({connection, path, body});
-      return false;
-    }
-    if (!raw_[path].empty()) {
-      const std::string answer = raw_[path].front();
-      raw_[path].erase(raw_[path].begin());
-      connection->Send(answer);
-      return true;
-    }
-    if (path != "/v3/auth/authenticate" && !user_.empty() &&
-        HeaderOf(head, "Authorization") != Token()) {
-      SendJson(connection, 401, R"({"error":"x","message":"invalid auth token","code":16})");
-      return true;
-    }
-    Answer(connection, path, body);
-    return true;
-  }
-
-  template <class Request>
-  static Request Parsed(const std::string& body) {
-    Request request;
-    EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(body, &request).ok()) << body;
-    return request;
+  template <class Message>
+  static Message Parsed(const std::string& body) {
+    Message message;
+    EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(body, &message).ok()) << body;
+    return message;
   }
   static std::string Json(const google::protobuf::Message& message) {
     google::protobuf::util::JsonPrintOptions options;
@@ -282,15 +106,6 @@ class FakeEtcd final : private PollHandler {
     std::string json;
     EXPECT_TRUE(google::protobuf::util::MessageToJsonString(message, &json, options).ok());
     return json;
-  }
-  static void SendJson(Connection* connection, int status, const std::string& json) {
-    connection->Send(StrCat("HTTP/1.1 ", status, " So\r\nContent-Type: application/json\r\n",
-                            "Content-Length: ", json.size(), "\r\n\r\n", json));
-  }
-  static std::string Chunk(const std::string& bytes) {
-    char size[20];
-    snprintf(size, sizeof(size), "%zx", bytes.size());
-    return StrCat(size, "\r\n", bytes, "\r\n");
   }
   std::string Token() const { return StrCat("token.", tokens_); }
   void SetHeader(rpc::EtcdHeader* header) const {
@@ -314,10 +129,15 @@ class FakeEtcd final : private PollHandler {
       kv.set_value(value.text);
       kv.set_mod_revision(value.revision);
     }
-    if (!reply.result().events().empty()) connection->Send(Chunk(Json(reply) + "\n"));
+    if (!reply.result().events().empty()) SendChunk(connection, Json(reply) + "\n");
   }
 
-  void Answer(Connection* connection, const std::string& path, const std::string& body) {
+  void Answer(Connection* connection, const Request& asked) override {
+    const std::string& path = asked.path;
+    const std::string& body = asked.body;
+    if (path != "/v3/auth/authenticate" && !user_.empty() && asked.authorization != Token()) {
+      return SendJson(connection, 401, R"({"error":"x","message":"invalid auth token","code":16})");
+    }
     if (path == "/v3/kv/range") {
       const auto request = Parsed<rpc::EtcdRangeRequest>(body);
       rpc::EtcdRangeReply reply;
@@ -337,11 +157,9 @@ class FakeEtcd final : private PollHandler {
     }
     if (path == "/v3/watch") {
       last_start_revision = Parsed<rpc::EtcdWatchRequest>(body).create_request().start_revision();
-      connection->watches = true;
       rpc::EtcdWatchReply reply = EventsReply();
       reply.mutable_result()->set_created(true);
-      connection->Send("HTTP/1.1 200 So\r\nTransfer-Encoding: chunked\r\n\r\n" +
-                       Chunk(Json(reply) + "\n"));
+      StartStream(connection, Json(reply) + "\n");
       return SendWhatWasPut(connection);
     }
     if (path == "/v3/kv/put") {
@@ -391,19 +209,11 @@ class FakeEtcd final : private PollHandler {
     SendJson(connection, 404, "Not Found");
   }
 
-  EngineCore& engine_;
-  int listener_ = -1;
-  uint16_t port_ = 0;
-  bool down_ = false;
-  std::vector<std::unique_ptr<Connection>> connections_;
   std::map<std::string, Value> values_;
   std::map<int64_t, int64_t> leases_;  // seconds, by number
   int64_t last_lease_ = int64_t{1} << 60;
   int64_t revision_ = 1;
   uint64_t cluster_ = uint64_t{1} << 63;
-  std::set<std::string> silent_;
-  std::vector<Late> late_;  // requests that it has not answered
-  std::map<std::string, std::vector<std::string>> raw_;
   std::string user_;
   std::string password_;
   int tokens_ = 1;

@@ -1,0 +1,241 @@
+// Sessions that a server gives its clients (embed/nbdkit, embed/rocksdb), so that nothing that a
+// client has asked for comes behind what it asks for later, over another connection.
+//
+// A client attaches by a stream, which lasts as long as its session. It is told the session's
+// number, once, and names it in its requests. `More` is what a service has of each session, `Reply`
+// the message that tells of it.
+//
+//   state     set by                                left for
+//   kWaiting  Attach()                              kOpening, when the client's earlier sessions
+//                                                   are gone; kClosed
+//   kOpening  `ready` is called, and begins what    kOpen; kClosed
+//             has to be done before
+//   kOpen     Open(): its client is told its        kClosed, when its stream ends, or the client
+//             number                                attaches again
+//   kClosed   requests that name it are refused,    gone, when nothing of it is under way: `gone`
+//             and what waits for a disk ends so     is called
+//
+// Threads: the engine's, except where said. Lifetime: the engine outlives it; it outlives its
+//   tickets. REQUIRES: the engine has a thread of its own, or is driven by another one while Stop()
+//   and Clear() wait.
+// Invariants: a request is carried out only while its session is kOpen, and a session is told to
+//   its client only when nothing of its client's earlier ones can still be carried out.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/function.h"
+#include "core/random.h"
+#include "core/strings.h"
+#include "embed/nbdkit/disk_pool.h"
+#include "weft/coroutine.h"
+#include "weft/engine.h"
+#include "weft/service.h"
+
+namespace weft::embed {
+
+inline absl::Status SessionOver() {
+  return absl::AbortedError("no such session: it has ended, or never began; attach");
+}
+
+template <class Reply, class More>
+class ServerSessions {
+ public:
+  struct Session;
+  struct Leave {
+    void operator()(Session* session) const { session->owner.OnRequestOver(*session); }
+  };
+  // A request under way. Released when nothing of it can be carried out any more; on any thread.
+  using Ticket = std::unique_ptr<Session, Leave>;
+
+  enum class State : uint8_t { kWaiting = 1, kOpening = 2, kOpen = 3, kClosed = 4 };
+  struct Session : More {
+    Session(ServerSessions& owner, uint64_t number, std::string client, More more)
+        : More(std::move(more)), owner(owner), number(number), client(std::move(client)) {}
+
+    ServerSessions& owner;
+    const uint64_t number;
+    const std::string client;
+    uint64_t epoch = 0;  // that it was told
+    // Any thread. Written by the engine's, but for under_way.
+    std::atomic<State> state{State::kWaiting};
+    std::atomic<uint32_t> under_way{0};
+    DiskPool::Lane lane;
+    // Engine thread only.
+    std::optional<ServerWriter<Reply>> stream;  // none: it has ended
+    Reply told;
+  };
+
+  // `ready`(session): calls Open(), now or later. `gone`(session): takes what is to be kept of it.
+  ServerSessions(Engine& engine, Function<void(Session&)> ready, Function<void(Session&)> gone)
+      : engine_(engine), ready_(std::move(ready)), gone_(std::move(gone)), sweep_(engine) {}
+
+  void Attach(const std::string& client, ServerWriter<Reply> stream, More more = {}) {
+    for (auto& [number, session] : sessions_) {
+      if (session.client == client) {
+        Close(session, absl::AbortedError("the client has attached again"));
+      }
+    }
+    const uint64_t number = SecureRandom64();
+    Session& session =
+        sessions_.try_emplace(number, *this, number, client, std::move(more)).first->second;
+    session.stream = std::move(stream);
+    // May run here and now.
+    session.stream->context().OnCancel([this, number] {
+      const auto found = sessions_.find(number);
+      if (found != sessions_.end()) {
+        Close(found->second, absl::CancelledError("its client is gone"));
+      }
+      Sweep();
+    });
+    Sweep();
+  }
+
+  // Tells the client, with what `session.told` has beside the number and the epoch.
+  void Open(Session& session, uint64_t epoch) {
+    session.epoch = epoch;
+    session.told.set_session(session.number);
+    session.told.set_epoch(epoch);
+    session.state.store(State::kOpen);
+    // The message stays until it has been written. If that fails, the stream's context says so.
+    session.stream->Write(session.told, [ticket = Enter(session)](bool) {});
+  }
+
+  // Of a request that names the session: ABORTED, or RESOURCE_EXHAUSTED: `most` are under way.
+  // `epoch`: of the medium, now.
+  absl::StatusOr<Ticket> Admit(uint64_t number, uint64_t epoch, uint32_t most) {
+    const auto found = sessions_.find(number);
+    if (found == sessions_.end() || found->second.state.load() != State::kOpen) {
+      return SessionOver();
+    }
+    Session& session = found->second;
+    if (session.epoch != epoch) {
+      return absl::AbortedError("the medium has lost what was not synced; attach again");
+    }
+    if (session.under_way.load() >= most) {
+      return absl::ResourceExhaustedError(StrCat(most, " requests of this session are under way"));
+    }
+    return Enter(session);
+  }
+  static Ticket Enter(Session& session) {
+    session.under_way.fetch_add(1);
+    return Ticket(&session);
+  }
+
+  // `work`(call) on a thread of the pool, and its status as the call's end.
+  template <class Call, class Work>
+  static void RunOn(DiskPool& disks, Call call, Ticket ticket, Work work) {
+    DiskPool::Lane& lane = ticket->lane;
+    disks.Run(lane, [call = std::move(call), ticket = std::move(ticket),
+                     work = std::move(work)]() mutable {
+      if (ticket->state.load() == State::kClosed) return call.Finish(SessionOver());
+      absl::Status status = work(call);
+      call.Finish(std::move(status));
+    });
+  }
+
+  // Runs `task` on the engine, from another thread: and so never waits for ever, for the engine
+  // makes room. Any other thread.
+  void Post(Function<void()> task) {
+    while (!engine_.Post(std::move(task))) std::this_thread::yield();
+  }
+
+  // Ends all sessions' streams, so that a server's Shutdown() need not wait for them. What is under
+  // way goes on. Any thread.
+  void End() {
+    Post([this] {
+      for (auto& [number, session] : sessions_) {
+        Close(session, absl::UnavailableError("the server is about to end"));
+      }
+      Sweep();
+    });
+  }
+
+  // At the end: first no session becomes ready any more; then, when the pool is gone, none is left.
+  // Both wait for the engine, behind what was posted before. Any other thread.
+  void Stop() {
+    RunOnEngine([this] { stopping_ = true; });
+  }
+  void Clear() {
+    RunOnEngine([this] { sessions_.clear(); });
+  }
+  bool stopping() const { return stopping_; }
+
+ private:
+  void Close(Session& session, absl::Status why) {
+    if (session.state.load() != State::kClosed) closed_sessions_.fetch_add(1);
+    session.state.store(State::kClosed);
+    if (!session.stream.has_value()) return;
+    ServerWriter<Reply> stream = *std::move(session.stream);
+    session.stream.reset();
+    stream.Finish(std::move(why));
+  }
+
+  bool HasEarlierSession(const Session& waiting) const {
+    for (const auto& [number, session] : sessions_) {
+      if (&session != &waiting && session.client == waiting.client) return true;
+    }
+    return false;
+  }
+
+  void Sweep() {
+    for (auto it = sessions_.begin(); it != sessions_.end();) {
+      Session& session = it->second;
+      if (session.state.load() != State::kClosed || session.under_way.load() > 0) {
+        ++it;
+        continue;
+      }
+      gone_(session);
+      it = sessions_.erase(it);
+      closed_sessions_.fetch_sub(1);
+    }
+    for (auto& [number, session] : sessions_) {
+      if (stopping_ || session.state.load() != State::kWaiting || HasEarlierSession(session)) {
+        continue;
+      }
+      session.state.store(State::kOpening);
+      ready_(session);
+    }
+  }
+
+  // Whoever closes it either sees that nothing is under way any more, or is seen here. The session
+  // may be gone as soon as it is left.
+  void OnRequestOver(Session& session) {
+    if (session.under_way.fetch_sub(1) > 1 || closed_sessions_.load() == 0) return;
+    if (engine_.OnEngine()) return sweep_.Set(0, [this] { Sweep(); });
+    Post([this] { Sweep(); });
+  }
+
+  void RunOnEngine(Function<void()> task) {
+    std::promise<void> ran;
+    Post([&task, &ran] {
+      task();
+      ran.set_value();
+    });
+    ran.get_future().wait();
+  }
+
+  Engine& engine_;
+  Function<void(Session&)> ready_;
+  Function<void(Session&)> gone_;
+
+  // Of sessions_. Written by the engine's thread, before the session's state.
+  std::atomic<uint32_t> closed_sessions_{0};
+  // Engine thread only. Sessions stay where they are while something of them is under way.
+  std::unordered_map<uint64_t, Session> sessions_;
+  bool stopping_ = false;
+
+  Alarm sweep_;
+};
+
+}  // namespace weft::embed
