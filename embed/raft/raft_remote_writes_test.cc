@@ -19,7 +19,7 @@
 #include "core/crc32c.h"
 #include "embed/raft/raft_log.h"
 #include "embed/raft/raft_network.h"
-#include "embed/raft/testing/raft_machine.h"
+#include "embed/raft/testing/raft_group.h"
 #include "weft/channel.h"
 #include "weft/remote_memory.h"
 #include "weft/server.h"
