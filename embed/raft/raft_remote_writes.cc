@@ -225,6 +225,7 @@ void RaftRemoteWrites::Advance(raft_id id, Peer& peer) {
     ++stats_.acknowledged;
   }
   if (peer.known == before) return;
+  peer.claimed_term = peer.term;
   // libraft may send from inside of this, and so change the peer.
   const std::string address = peer.address;
   raft_message result = {};
@@ -278,7 +279,9 @@ void RaftRemoteWrites::HearLost(Peer& peer, raft_id id, uint64_t question, uint6
   peer.lost_term = raft()->current_term;
   peer.log_end = LastIndex(raft()->log);
   // libraft takes no refusal for true of what it holds for acknowledged, until a message fails.
-  peer.must_fail = true;
+  // Where it was told of nothing but the disk's, it has to find out by itself: a new leader that
+  // meets a failure first sends a snapshot, which a member with a later one never gets beyond.
+  peer.must_fail = peer.claimed_term == raft()->current_term;
 }
 
 void RaftRemoteWrites::HearLogEnd(const wire::Message& message) {

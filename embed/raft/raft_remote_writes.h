@@ -167,7 +167,8 @@ class RaftRemoteWrites {
     std::unique_ptr<RaftRingWriter> writer;
     raft_term term = 0;  // of `writer`
     std::deque<Pending> pending;
-    raft_index known = 0;  // it has all up to there
+    raft_index known = 0;        // it has all up to there
+    raft_term claimed_term = 0;  // the last one in which libraft was told of a written record
     uint64_t last_writer = 0;
     uint64_t writer_since_ns = 0;
     bool has_asked = false;
