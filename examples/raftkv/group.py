@@ -48,7 +48,7 @@ class Group:
     are the members', `client_flags` the others'."""
 
     def __init__(self, programs, members=3, network="weft", paths="", parent=None, flags=(),
-                 client_flags=()):
+                 client_flags=(), cpus=()):
         self.programs = programs
         self.folder = Folder(parent)
         self.environment = dict(os.environ)
@@ -56,6 +56,7 @@ class Group:
             self.environment["WEFT_PATHS"] = paths
         self.flags = ["--network=" + network, *flags]
         self.client_flags = client_flags
+        self.cpus = cpus  # the members in turn are bound to these processors; none: to no one
         self.member_addresses = {}
         self.client_addresses = {}
         self.processes = {}
@@ -77,6 +78,8 @@ class Group:
                    "--member_address=" + self.member_addresses[number],
                    "--listen=" + self.client_addresses.get(number, "127.0.0.1:0"),
                    *self.flags, *more]
+        if self.cpus:
+            before = ("taskset", "-c", str(self.cpus[(number - 1) % len(self.cpus)]), *before)
         with open(log, "a") as said:
             start = said.tell()
             process = subprocess.Popen([*ENDS_WITH_US, *before, *command],
@@ -179,6 +182,18 @@ class Group:
             with open(os.path.join(tasks, task, "schedstat")) as lines:
                 total += int(lines.read().split()[0])
         return total / 1000
+
+    def measure(self, outstanding, milliseconds, value_bytes):
+        """What the leader takes for commands that it proposes by itself: commands/s, p50 and p99 in
+        microseconds, and the processor time of all members for each."""
+        def used():
+            return sum(self.cpu_us(each) for each in self.processes)
+        before = used()
+        said = self.admin("measure", outstanding, milliseconds, value_bytes)
+        cpu = used() - before
+        commands, elapsed_ms, p50, p99 = map(float, re.search(
+            r"(\d+) commands in ([\d.]+) ms: p50 ([\d.]+) us, p99 ([\d.]+) us", said).groups())
+        return commands / elapsed_ms * 1e3, p50, p99, cpu / max(commands, 1)
 
     def leader(self, but=0, seconds=START_SECONDS):
         """The member that says that it leads, and is not `but`."""

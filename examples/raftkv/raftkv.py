@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """A replicated key-value store of three processes: what it does, and what it survives.
 
-    raftkv.py FOLDER [--seconds N] [--outstanding N] [--logs disk,ram] [--only figures|faults]
+    raftkv.py FOLDER [--seconds N] [--outstanding N] [--logs disk,ram]
+              [--only figures|commits|faults]
 
 FOLDER has the built programs: examples/raftkv/raftkv_server, raftkv_admin, examples/kv/kv_client.
 
-Figures: YCSB A (half gets, half updates; both wait for the log) for N seconds (1.5), with one call
+Figures: YCSB A (half gets, half updates; both wait for the log) for N seconds (1), with one call
 under way and with as many as --outstanding (64), over libraft's own TCP, Weft's tcp and shared
 memory, by messages, by rings and by the leader's writes alone (--replication), the log on a disk and
 in memory, in turns. p50 and p99 are a client's round trip; of commits they are the leader's own, from
 raft_apply() to its callback; the last figure is the processor time of a follower for each commit, on
-the commits' path or not: with remote-writes a follower takes entries at its ticks. Faults: clients put, get and delete, and note what
-they see; the leader is killed (SIGKILL) and started again, the next one is frozen; the history of all
+the commits' path or not: with remote-writes a follower takes entries at its ticks. Commits: the leader
+proposes commands by itself, with no client beside it: two members that do not sleep, each bound to a
+processor of its own, and three that sleep, with the processor time of all. Faults: clients put, get and
+delete, and note what they see; the leader is killed (SIGKILL) and started again, the next one is frozen; the history of all
 calls is checked for linearizability. Status 1 if anything of it failed.
 """
 import argparse
@@ -24,6 +27,7 @@ import time
 from group import Group
 
 RECORDS = 1000
+COMMAND_BYTES = 100  # of a command that the leader proposes by itself
 RING = ("--replication=ring",)
 WRITES = ("--replication=remote-writes",)
 # Name, --network, path, further flags of the servers. The others are beside the first.
@@ -100,6 +104,37 @@ def figures(programs, options):
     return good
 
 
+def commits(programs, options):
+    """Prints a line for each network, number of commands and kind of group; true if all ran."""
+    good = True
+    cpus = sorted(os.sched_getaffinity(0))
+    kinds = [("3 members that sleep", 3, (), ())]
+    if len(cpus) > 1:
+        kinds.insert(0, ("2 members that spin", 2, ("--spin_us=1000000",), cpus[:2]))
+    for kind, members, more, where in kinds:
+        baseline = {}
+        for name, network, paths, flags in NETWORKS:
+            group = Group(programs, members=members, network=network, paths=paths,
+                          flags=(*ELECTION, *flags, *more), parent=RAM, cpus=where)
+            try:
+                group.leader()
+                group.measure(1, 100, COMMAND_BYTES)
+                for outstanding in (1, options.outstanding):
+                    rate, p50, p99, cpu = group.measure(outstanding, int(options.seconds * 500),
+                                                        COMMAND_BYTES)
+                    first = baseline.setdefault(outstanding, (rate, p50, cpu))
+                    say("%s, log on ram  %-15s  %3d under way: p50 %7.1f us (%.2f)  p99 %8.1f  %7.0f "
+                        "commits/s (%.2f)  processors %6.1f us each (%.2f)"
+                        % (kind, name, outstanding, p50, p50 / first[1], p99, rate, rate / first[0],
+                           cpu, cpu / first[2]))
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                good = False
+                say("%s  %-15s  failed: %s" % (kind, name, error))
+            finally:
+                group.close()
+    return good
+
+
 def faults(programs):
     """A leader that is killed and one that is frozen under load; true if nothing was lost."""
     group = Group(programs, flags=ELECTION)
@@ -134,14 +169,17 @@ def faults(programs):
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("folder")
-    parser.add_argument("--seconds", type=float, default=1.5)
+    parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--outstanding", type=int, default=64)
     parser.add_argument("--logs", default="disk,ram")
-    parser.add_argument("--only", choices=["figures", "faults"])
+    parser.add_argument("--only", choices=["figures", "commits", "faults"])
     options = parser.parse_args()
     programs = programs_in(options.folder)
-    good = options.only == "figures" or faults(programs)
-    if options.only != "faults":
+    good = options.only not in (None, "faults") or faults(programs)
+    if options.only in (None, "commits"):
+        say("\nCommands that the leader proposes by itself; in brackets: beside libraft's own TCP")
+        good = commits(programs, options) and good
+    if options.only in (None, "figures"):
         say("\nYCSB A, %d records, three members; in brackets: beside libraft's own TCP" % RECORDS)
         good = figures(programs, options) and good
     return 0 if good else 1

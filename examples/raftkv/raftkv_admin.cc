@@ -14,6 +14,7 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "core/status.h"
@@ -39,7 +40,10 @@ constexpr char kHelp[] =
     "  promote ID         it votes, as soon as it has caught up\n"
     "  demote ID          it does not vote any more\n"
     "  remove ID          it is no member any more; then end its process\n"
-    "  transfer [ID]      another member leads\n";
+    "  transfer [ID]      another member leads\n"
+    "  measure OUTSTANDING MILLISECONDS BYTES\n"
+    "                     the leader proposes commands by itself, so many at a time, each with so\n"
+    "                     many bytes, and says how long they took\n";
 
 struct CommandRow {
   const char* name;
@@ -51,6 +55,7 @@ constexpr CommandRow kCommands[] = {
     {"status", 0, 0, ChangeRequest::UNKNOWN},  {"add", 2, 2, ChangeRequest::ADD},
     {"promote", 1, 1, ChangeRequest::PROMOTE}, {"demote", 1, 1, ChangeRequest::DEMOTE},
     {"remove", 1, 1, ChangeRequest::REMOVE},   {"transfer", 0, 1, ChangeRequest::UNKNOWN},
+    {"measure", 3, 3, ChangeRequest::UNKNOWN},
 };
 
 double ToUs(uint64_t ns) { return static_cast<double>(ns) / 1e3; }
@@ -132,6 +137,22 @@ absl::Status Run(const std::vector<std::string>& words, const CommandRow& comman
   change.set_id(id);
   if (words.size() > 2) change.set_address(words[2]);
   transfer.set_id(id);
+  const bool measures = words[0] == "measure";
+  MeasureRequest measure;
+  MeasureReply measured;
+  if (measures) {
+    uint32_t numbers[3];
+    for (size_t i = 0; i < 3; ++i) {
+      if (!absl::SimpleAtoi(words[i + 1], &numbers[i])) {
+        return absl::InvalidArgumentError(
+            weft::StrCat("measure: \"", words[i + 1], "\" is not a number of 32 bits"));
+      }
+    }
+    measure.set_outstanding(numbers[0]);
+    measure.set_milliseconds(numbers[1]);
+    measure.set_value_bytes(numbers[2]);
+    call.timeout_us += uint64_t{numbers[1]} * 1000;
+  }
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<kv::client::Cluster> cluster,
                         kv::client::Cluster::Open(*engine, addresses, options, call, /*lanes=*/1));
   std::optional<absl::Status> ended;
@@ -140,6 +161,7 @@ absl::Status Run(const std::vector<std::string>& words, const CommandRow& comman
       [&](weft::Channel& to, weft::CallOptions attempt, kv::client::Cluster::Done done) {
         attempt.timeout_us = call.timeout_us;  // to catch up takes time
         const Cluster::Stub stub(to);
+        if (measures) return stub.Measure(measure, &measured, attempt, std::move(done));
         if (command.kind == ChangeRequest::UNKNOWN) {
           return stub.Transfer(transfer, &transferred, attempt, std::move(done));
         }
@@ -147,6 +169,11 @@ absl::Status Run(const std::vector<std::string>& words, const CommandRow& comman
       },
       [&](absl::Status status) { ended = std::move(status); });
   engine->RunUntil([&] { return ended.has_value(); });
+  if (ended->ok() && measures) {
+    absl::PrintF("%d commands in %.1f ms: p50 %.1f us, p99 %.1f us, p99.9 %.1f us\n",
+                 measured.commands(), ToUs(measured.elapsed_ns()) / 1e3, ToUs(measured.p50_ns()),
+                 ToUs(measured.p99_ns()), ToUs(measured.p999_ns()));
+  }
   if (ended->ok()) absl::PrintF("done\n");
   return *ended;
 }

@@ -196,6 +196,20 @@ class RaftKv(unittest.TestCase):
         group.client_flags = ()
         self.assertIsNone(group.status(leader, timeout_ms=5000))
 
+    def test_the_leader_proposes_by_itself_to_measure(self):
+        group = self.group(members=1)
+        rate, p50, p99, cpu = group.measure(8, 100, 100)
+        for figure in (rate, p50, p99, cpu):
+            self.assertGreater(figure, 0)
+        self.assertLessEqual(p50, p99)
+        status = group.status(group.leader(), timeout_ms=5000)
+        self.assertGreaterEqual(status["commands"], 8)
+        for words, why in (((0, 1, 1), "outstanding is 0"), ((1, 60001, 1), "milliseconds 60001"),
+                           ((1, 1, 65537), "value_bytes 65537"), ((1, "x", 1), "not a number")):
+            code, said = group.ask("measure", *words)
+            self.assertNotEqual(code, 0)
+            self.assertIn(why, said)
+
     def test_over_libraft_s_own_tcp(self):
         group = self.group(network="uv")
         leader = group.leader()
