@@ -42,6 +42,8 @@ std::vector<HostPath> Ports() {
 
 TEST(TwoCardsVerbsTest, AChannelUsesBothAndGoesOnByOneWhenTheOtherIsGone) {
   const std::vector<HostPath> ports = Ports();
+  // It takes a card down, and nobody brings that up again: not outside of a machine of the lab.
+  if (std::getenv("WEFT_LAB_IP_CARD1") == nullptr) GTEST_SKIP() << "this is no machine of the lab";
   if (ports.size() < 2) GTEST_SKIP() << ports.size() << " RDMA ports: there are no two cards";
   ProbeService service;
   std::vector<std::byte> owned(kBytes);

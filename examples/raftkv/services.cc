@@ -103,9 +103,12 @@ void ClusterService::StartChange(weft::UnaryCall<ChangeRequest, ChangeReply> cal
 
 // A call of Measure(), which ends with the last of its commands.
 struct ClusterService::Measuring {
+  Measuring(weft::UnaryCall<MeasureRequest, MeasureReply> measured, uint64_t now_ns, uint64_t for_ns)
+      : call(std::move(measured)), start_ns(now_ns), end_ns(now_ns + for_ns) {}
+
   weft::UnaryCall<MeasureRequest, MeasureReply> call;
-  uint64_t start_ns = 0;
-  uint64_t end_ns = 0;
+  const uint64_t start_ns;
+  const uint64_t end_ns;
   uint64_t proposed = 0;
   uint64_t under_way = 0;
   weft::LatencyHistogram latency;  // of those that were carried out
@@ -132,8 +135,7 @@ void ClusterService::StartMeasure(weft::UnaryCall<MeasureRequest, MeasureReply> 
   const uint64_t now_ns = weft::Clock::Real().NowNs();
   const uint64_t duration_ns = uint64_t{request.milliseconds()} * 1'000'000;
   const uint32_t outstanding = request.outstanding();
-  auto measuring = std::make_shared<Measuring>(Measuring{
-      .call = std::move(call), .start_ns = now_ns, .end_ns = now_ns + duration_ns});
+  const auto measuring = std::make_shared<Measuring>(std::move(call), now_ns, duration_ns);
   measuring_ = measuring;
   for (uint32_t i = 0; i < outstanding && measuring->status.ok(); ++i) ProposeMeasured(measuring);
 }

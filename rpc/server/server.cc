@@ -68,6 +68,11 @@ absl::Status CheckEngines(const ServerOptions& options) {
 absl::Status CheckHandover(const ServerOptions& options) {
   if (options.handover_path.empty()) return absl::OkStatus();
   if (options.max_sessions == 0 && options.completion_store == nullptr) return absl::OkStatus();
+  if (options.max_sessions == 0) {
+    return absl::InvalidArgumentError(
+        "ServerOptions::completion_store is set beside a handover_path: calls that run exactly once "
+        "could run in both processes; set no completion_store");
+  }
   return absl::InvalidArgumentError(
       StrCat("ServerOptions::max_sessions is ", options.max_sessions,
              " beside a handover_path: calls that run exactly once could run in both processes; "
