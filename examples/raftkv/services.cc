@@ -103,7 +103,8 @@ void ClusterService::StartChange(weft::UnaryCall<ChangeRequest, ChangeReply> cal
 
 // A call of Measure(), which ends with the last of its commands.
 struct ClusterService::Measuring {
-  Measuring(weft::UnaryCall<MeasureRequest, MeasureReply> measured, uint64_t now_ns, uint64_t for_ns)
+  Measuring(weft::UnaryCall<MeasureRequest, MeasureReply> measured, uint64_t now_ns,
+            uint64_t for_ns)
       : call(std::move(measured)), start_ns(now_ns), end_ns(now_ns + for_ns) {}
 
   weft::UnaryCall<MeasureRequest, MeasureReply> call;
@@ -123,10 +124,10 @@ void ClusterService::StartMeasure(weft::UnaryCall<MeasureRequest, MeasureReply> 
   if (request.outstanding() < 1 || request.outstanding() > kMaxOutstanding ||
       request.milliseconds() < 1 || request.milliseconds() > kMaxMilliseconds ||
       request.value_bytes() > kMaxValueBytes) {
-    return call.Finish(absl::InvalidArgumentError(weft::StrCat(
-        "outstanding is ", request.outstanding(), " (1 to ", kMaxOutstanding, "), milliseconds ",
-        request.milliseconds(), " (1 to ", kMaxMilliseconds, "), value_bytes ",
-        request.value_bytes(), " (0 to ", kMaxValueBytes, ")")));
+    return call.Finish(absl::InvalidArgumentError(
+        weft::StrCat("outstanding is ", request.outstanding(), " (1 to ", kMaxOutstanding,
+                     "), milliseconds ", request.milliseconds(), " (1 to ", kMaxMilliseconds,
+                     "), value_bytes ", request.value_bytes(), " (0 to ", kMaxValueBytes, ")")));
   }
   if (!measuring_.expired()) {
     return call.Finish(absl::FailedPreconditionError(
