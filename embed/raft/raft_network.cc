@@ -23,7 +23,6 @@ constexpr size_t kMaxGroupBytes = 64;
 constexpr uint32_t kQueuedMessages = 4096;
 // Of a message that says where a record lies, encoded, in bytes. A larger one could be overtaken by
 // those behind it: it would not fit into a batch, which has 8 KiB as a rule. 800 entries and more.
-constexpr size_t kMaxPlacedBytes = 4 << 10;
 
 // raft_io has no member left for its network half: `impl` is the disk half's, `data` libraft's.
 struct Attached {

@@ -79,7 +79,9 @@ enum class RaftReplication : uint8_t {
   // A leader's acknowledged writes are the quorum (raft_remote_writes.h): what is committed is on
   // the leader's disk, and in the MEMORY of other members, whose disks have it later. If a majority
   // ends at once (a power cut), the group stands still until somebody decides what is lost. With
-  // members that say something else by messages.
+  // members that say something else by messages. REQUIRES: a disk half that has failed to append
+  // does not go on (as examples/raftkv/replica.h): libraft 0.15 would lead on, with another entry
+  // in place of one that others hold.
   kRemoteWrites = 3,
 };
 

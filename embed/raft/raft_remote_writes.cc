@@ -1,6 +1,7 @@
 #include "embed/raft/raft_remote_writes.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "core/check.h"
@@ -326,13 +327,16 @@ bool RaftRemoteWrites::Look(Record* record) {
     const uint64_t payload_bytes = LoadLe64(there.data() + 8);
     const uint64_t rest = there.size() - kHeaderBytes;
     if (LoadLe64(there.data() + 16) != position || LoadLe64(there.data() + 24) != reader.taken() ||
-        payload_bytes > rest || message_bytes > rest - payload_bytes) {
+        message_bytes > kMaxPlacedBytes || payload_bytes > rest ||
+        message_bytes > rest - payload_bytes) {
       continue;
     }
     const uint64_t bytes = kHeaderBytes + message_bytes + payload_bytes;
     if (Crc32c(there.subspan(4, bytes - 4)) != checksum) continue;  // it is being written
     std::byte* const message_at = there.data() + kHeaderBytes;
-    const bool parsed = record->message.ParseFromArray(message_at, static_cast<int>(message_bytes));
+    // Of a copy: the peer may still change the ring while it is parsed.
+    const std::string message(reinterpret_cast<const char*>(message_at), message_bytes);
+    const bool parsed = record->message.ParseFromString(message);
     const wire::AppendEntries& entries = record->message.append_entries();
     const absl::StatusOr<uint64_t> told = PayloadBytes(record->message);
     if (!parsed || record->message.from() != grant_->leader || entries.term() != grant_->term ||
@@ -445,7 +449,8 @@ void RaftRemoteWrites::ConsiderGrant() {
 bool RaftRemoteWrites::BeforeMessage(const raft_message& message) {
   handing_ = {};
   const struct raft* const r = raft();
-  if (r == nullptr || draining_) return true;
+  if (r == nullptr) return true;
+  if (draining_) return false;  // as one that is lost: libraft is on the stack
   if (r->state == RAFT_UNAVAILABLE) {
     // It takes nothing any more, and never votes again.
     if (grant_.has_value()) grant_->reader->GiveUp();
@@ -478,7 +483,9 @@ void RaftRemoteWrites::AfterMessage() {
 
 raft_time RaftRemoteWrites::BeforeTick(raft_time now) {
   const struct raft* const r = raft();
-  if (r == nullptr || draining_) return now;
+  if (r == nullptr) return now;
+  // As if no time had passed: libraft is on the stack.
+  if (draining_) return r->state == RAFT_FOLLOWER ? r->election_timer_start : now;
   if (grant_.has_value() && grant_->reader->given_up()) {
     Leave();
   } else if (grant_.has_value()) {

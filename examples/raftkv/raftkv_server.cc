@@ -145,7 +145,8 @@ absl::Status KeepMark(const std::string& folder, bool mark) {
 }
 
 bool HasMark(const std::string& folder) {
-  return access((folder + "/memory_counts").c_str(), F_OK) == 0;
+  // What cannot be looked at may be there: a member that takes it for missing votes too early.
+  return access((folder + "/memory_counts").c_str(), F_OK) == 0 || errno != ENOENT;
 }
 
 ReplicaOptions OptionsFromFlags() {

@@ -217,7 +217,7 @@ absl::Status RunStripes(const RemoteStripes& all, const std::vector<RemoteStripe
     all.Await(stripes[i].core->engine(), callers[i]->waiter());
     if (status.ok()) status = std::move(callers[i]->status());
   }
-  return status;
+  return StatusOfWhole(std::move(status));
 }
 
 void FillRead(RemoteOperation& operation, const RemoteStripes::Stripe& stripe) {
@@ -225,18 +225,13 @@ void FillRead(RemoteOperation& operation, const RemoteStripes::Stripe& stripe) {
   operation.pieces = stripe.pieces;
 }
 
-// What is started behind the whole may go over the home lane's connection, where it is behind that
-// lane's stripe, and has to be behind the others'.
+// What is started behind the whole may be cut elsewhere, or not at all, and go over any lane's
+// connection: it has to be behind all of it.
 void FillWrite(RemoteOperation& operation, const RemoteStripes::Stripe& stripe) {
   operation.kind = Kind::kWrite;
   operation.unordered = true;
-  operation.acknowledged = !stripe.is_home;
-  operation.pieces = stripe.pieces;
-}
-
-void FillAcknowledged(RemoteOperation& operation, const RemoteStripes::Stripe& stripe) {
-  FillWrite(operation, stripe);
   operation.acknowledged = true;
+  operation.pieces = stripe.pieces;
 }
 
 void FillAtomic(RemoteOperation& operation, Kind kind, uint64_t offset, uint64_t operand,
@@ -367,28 +362,35 @@ absl::Status RemoteMemory::WriteBatch(absl::Span<const RemotePiece> pieces) {
   if (stripes_ != nullptr) [[unlikely]] {
     const auto stripes = stripes_->Cut(Kind::kWrite, pieces, /*blocks=*/true);
     if (!stripes.empty()) return RunStripes(*stripes_, stripes, FillWrite);
+    stripes_->OnWriteBegun();
   }
   BlockedOperation caller(core_->engine());
-  return Run(core_->engine(), *core_, caller, [&](RemoteOperation& operation) {
+  absl::Status status = Run(core_->engine(), *core_, caller, [&](RemoteOperation& operation) {
     operation.kind = Kind::kWrite;
     operation.unordered = true;
     operation.pieces = pieces;
     operation.done = caller.Callback();
   });
+  if (stripes_ != nullptr) [[unlikely]]
+    stripes_->OnWriteEnded();
+  return status;
 }
 
 absl::Status RemoteMemory::WriteAcknowledged(absl::Span<const RemotePiece> pieces) {
   if (stripes_ != nullptr) [[unlikely]] {
     const auto stripes = stripes_->Cut(Kind::kWrite, pieces, /*blocks=*/true);
-    if (!stripes.empty()) return RunStripes(*stripes_, stripes, FillAcknowledged);
+    if (!stripes.empty()) return RunStripes(*stripes_, stripes, FillWrite);
   }
+  const uint64_t ended = stripes_ != nullptr ? stripes_->writes_ended() : 0;
   BlockedOperation caller(core_->engine());
-  return Run(core_->engine(), *core_, caller, [&](RemoteOperation& operation) {
+  absl::Status status = Run(core_->engine(), *core_, caller, [&](RemoteOperation& operation) {
     operation.kind = Kind::kWrite;
     operation.acknowledged = true;
     operation.pieces = pieces;
     operation.done = caller.Callback();
   });
+  if (stripes_ != nullptr && status.ok()) stripes_->OnWritesArrived(ended);
+  return status;
 }
 
 absl::StatusOr<uint64_t> RemoteMemory::FetchAdd(uint64_t offset, uint64_t operand) {
@@ -437,6 +439,8 @@ void RemoteMemory::ReadBatch(absl::Span<const RemotePiece> pieces,
 
 void RemoteMemory::WriteBatch(absl::Span<const RemotePiece> pieces,
                               Function<void(absl::Status)> done) {
+  if (stripes_ != nullptr) [[unlikely]]
+    done = stripes_->Counted(std::move(done));
   Begin(core_->engine(), *core_, [&](RemoteOperation& operation) {
     operation.kind = Kind::kWrite;
     operation.pieces = pieces;
@@ -449,6 +453,7 @@ void RemoteMemory::WriteUnordered(absl::Span<const RemotePiece> pieces,
   if (stripes_ != nullptr) [[unlikely]] {
     const auto stripes = stripes_->Cut(Kind::kWrite, pieces, /*blocks=*/false);
     if (!stripes.empty()) return BeginStripes(core_->engine(), stripes, FillWrite, std::move(done));
+    done = stripes_->Counted(std::move(done));
   }
   Begin(core_->engine(), *core_, [&](RemoteOperation& operation) {
     operation.kind = Kind::kWrite;
@@ -500,12 +505,17 @@ bool RemoteMemory::ReadNow(uint64_t offset, const Slice& into, Function<void(abs
 bool RemoteMemory::WriteNow(uint64_t offset, const Slice& from, Function<void(absl::Status)> done) {
   if (MoveNow(*core_, Kind::kWrite, offset, from)) [[likely]]
     return true;
+  if (stripes_ != nullptr) [[unlikely]]
+    done = stripes_->Counted(std::move(done));
   const RemotePiece piece{offset, from};
-  return BeginNow(core_->engine(), *core_, [&](RemoteOperation& operation) {
+  const bool is_done = BeginNow(core_->engine(), *core_, [&](RemoteOperation& operation) {
     operation.kind = Kind::kWrite;
     operation.pieces = absl::Span<const RemotePiece>(&piece, 1);
     operation.done = std::move(done);
   });
+  if (is_done && stripes_ != nullptr) [[unlikely]]
+    stripes_->OnWriteEnded();
+  return is_done;
 }
 
 // --- after a deadline ---------------------------------------------------------------------------

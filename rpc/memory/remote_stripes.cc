@@ -4,9 +4,11 @@
 #include <utility>
 
 #include "core/fork_guard.h"
+#include "core/status.h"
 #include "rpc/client/client_connection.h"
 #include "rpc/operation/on_engine.h"
 #include "transport/local_memory.h"
+#include "weft/status.h"
 
 namespace weft {
 namespace {
@@ -79,6 +81,7 @@ std::vector<RemoteStripes::Stripe> RemoteStripes::Cut(RemoteOperation::Kind kind
   // A callback of another lane's engine that waited would keep that one's stripe waiting.
   if (blocks && internal::innermost_turn != nullptr) return {};
   if (EngineAt(0).OnEngine() && closing_) return {};
+  if (arrived_ != begun_) return {};
   RemoteOperation whole;
   whole.kind = kind;
   whole.pieces = pieces;
@@ -112,6 +115,22 @@ std::vector<RemoteStripes::Stripe> RemoteStripes::Cut(RemoteOperation::Kind kind
     }
   }
   return stripes;
+}
+
+// --- order --------------------------------------------------------------------------------------
+
+Function<void(absl::Status)> RemoteStripes::Counted(Function<void(absl::Status)> done) {
+  OnWriteBegun();
+  return [this, done = std::move(done)](absl::Status status) mutable {
+    OnWriteEnded();
+    done(std::move(status));
+  };
+}
+
+void RemoteStripes::OnWritesArrived(uint64_t ended) {
+  uint64_t before = arrived_;
+  while (before < ended && !arrived_.compare_exchange_weak(before, ended)) {
+  }
 }
 
 std::unique_ptr<Buffer> RemoteStripes::BufferOf(MutableByteSpan bytes) const {
@@ -205,6 +224,13 @@ void RemoteStripes::Shutdown() {
 
 // --- the end of one that was cut ----------------------------------------------------------------
 
+absl::Status StatusOfWhole(absl::Status stripe) {
+  if (stripe.ok()) return stripe;
+  return WithDelivery(
+      Annotate(stripe, "a stripe of the transfer, others of which may have been carried out"),
+      Delivery::kMayHaveRun);
+}
+
 void StripedEnd::OnStripe(absl::Status status) {
   if (!status.ok() && !failed_.exchange(true, std::memory_order_relaxed)) {
     status_ = std::move(status);
@@ -222,7 +248,7 @@ void StripedEnd::CountDown(bool is_starting) {
 
 void StripedEnd::Run() {
   Function<void(absl::Status)> done = std::move(done_);
-  absl::Status status = std::move(status_);
+  absl::Status status = StatusOfWhole(std::move(status_));
   delete this;
   done(std::move(status));
 }

@@ -7,16 +7,18 @@
 // lost, if it begins after that, also where one alone is left.) Stripes are of about the same
 // length.
 //
-//   one that is cut   begun   RemoteMemory starts its stripes, each an operation of its lane's
-//   core.
+//   one that is cut   begun   RemoteMemory starts its stripes, each an operation of its lane's core
 //                             -> ended: the last stripe has ended
 //                     ended   its caller goes on, or its callback runs on the home lane's engine,
-//                             with OK or the error of a stripe that failed; others may have been
-//                             carried out. None touches the memory any more, but for late ones
+//                             with OK or StatusOfWhole() of a stripe that failed; others may have
+//                             been carried out. None touches the memory any more, but for late ones
 //                             (WhenReclaimed())
 //
-// A write on another lane than the home one is acknowledged, so that whatever is started behind the
-// whole finds its bytes.
+// Every stripe of a write is acknowledged, so that whatever is started behind the whole finds its
+// bytes, by whichever lane. And nothing is cut while a write that the home lane alone was given may
+// not have arrived, as one that is not acknowledged may not at its end: other lanes would overtake
+// it. A blocking WriteAcknowledged() that ends well proves of those that had ended before that they
+// have arrived.
 //
 // Each lane but the home one has a core of its own, with a lease of its own, made when it first
 // takes part. An owner counts them as it counts those of several channels.
@@ -70,6 +72,15 @@ class RemoteStripes {
   std::vector<Stripe> Cut(RemoteOperation::Kind kind, absl::Span<const RemotePiece> pieces,
                           bool blocks);
 
+  // Of writes that the home lane alone is given, unacknowledged.
+  void OnWriteBegun() { ++begun_; }
+  void OnWriteEnded() { ++ended_; }
+  // Begins one, which ends with `done`.
+  Function<void(absl::Status)> Counted(Function<void(absl::Status)> done);
+  uint64_t writes_ended() const { return ended_; }
+  // So many of those that had ended have arrived.
+  void OnWritesArrived(uint64_t ended);
+
   // Memory of the program's, good for all lanes.
   std::unique_ptr<Buffer> BufferOf(MutableByteSpan bytes) const;
 
@@ -109,10 +120,16 @@ class RemoteStripes {
   const RemoteMemoryOptions options_;
 
   bool closing_ = false;  // home engine
+  std::atomic<uint64_t> begun_{0};
+  std::atomic<uint64_t> ended_{0};
+  std::atomic<uint64_t> arrived_{0};  // as far as is known; all begun ones, or nothing is cut
   std::mutex mutex_;
   // By place; written with mutex_ held, and once. Null: that lane has taken no part.
   std::vector<std::atomic<RemoteMemoryCore*>> cores_;
 };
+
+// Of an operation one of whose stripes ended so.
+absl::Status StatusOfWhole(absl::Status stripe);
 
 // The end of an operation that was cut and has a callback. Made for so many stripes, and for the
 // function that starts them; the last of these ends it.

@@ -119,6 +119,26 @@ TEST_F(RemoteStripesTest, AWriteThatACallMayFollowAtOnceStaysOnOneLane) {
   ASSERT_TRUE(RunUntil([&] { return end.has_value(); }));
 }
 
+// The end of a write proves no arrival: stripes on other connections would overtake it.
+TEST_F(RemoteStripesTest, NothingIsCutBehindAWriteThatMayNotHaveArrived) {
+  OpenMemory();
+  const RemotePiece little = {3 * kLeastStripeBytes, buffer_->slice(3 * kLeastStripeBytes, 64)};
+  const RemotePiece whole = {0, buffer_->slice()};
+  std::optional<absl::Status> end;
+  memory_->WriteUnordered({&little, 1}, Ending(&end));
+  ASSERT_EQ(memory_->WriteAcknowledged({&little, 1}), absl::OkStatus());
+  ASSERT_TRUE(RunUntil([&] { return end.has_value(); }));
+  FillLocal();
+  ASSERT_EQ(memory_->Write(0, buffer_->slice()), absl::OkStatus());
+  ASSERT_EQ(memory_->Read(0, buffer_->slice()), absl::OkStatus());
+  EXPECT_EQ(exported_->leases(), 1u) << "one of them had ended, if any, when the proof began";
+  FillLocal();
+  ASSERT_EQ(memory_->WriteAcknowledged({&whole, 1}), absl::OkStatus());
+  EXPECT_TRUE(IsSame());
+  ASSERT_EQ(memory_->Read(0, buffer_->slice()), absl::OkStatus());
+  EXPECT_EQ(exported_->leases(), kLanes);
+}
+
 TEST_F(RemoteStripesTest, BatchesAreCutWhereTheirStripesEnd) {
   OpenMemory();
   const size_t odd = kLeastStripeBytes - 4097;

@@ -237,19 +237,20 @@ void NetworkListener::OnEnd(Arrival* arrival, Arrival::End end) {
   if (holding_ && end == Arrival::End::kClient) return Hold(arrival->Release());
   const SharedListener& shared = *state_->shared;
   const uint32_t wanted = arrival->wanted_engine();
-  GiveTo(end == Arrival::End::kJoin ? shared.NumberIn(arrival->token())
-         : wanted != kAnyEngine     ? wanted % shared.engines()
-                                    : shared.LeastLoaded(),
-         arrival->Release());
+  if (end == Arrival::End::kJoin) {
+    return GiveTo(shared.NumberIn(arrival->token()), arrival->Release(),
+                  SharedListener::kMaxWaiting);
+  }
+  GiveTo(wanted != kAnyEngine ? wanted % shared.engines() : shared.LeastLoaded(),
+         arrival->Release(), SharedListener::kMaxWaitingClients);
 }
 
-void NetworkListener::GiveTo(uint32_t number, Descriptor socket) {
+void NetworkListener::GiveTo(uint32_t number, Descriptor socket, size_t most) {
   if (number == 0) return ControlConnection::Accept(context_, state_, std::move(socket));
-  if (state_->shared->Post(number, &socket)) return;
+  if (state_->shared->Post(number, &socket, most)) return;
   context_->handovers_refused.Increment();
   WEFT_LOG_EVERY_N_SEC(kWarning, 10, "a socket is closed: engine ", number, " of those that share ",
-                       address(), " has ", SharedListener::kMaxWaiting,
-                       " sockets to take already, or takes no more");
+                       address(), " has ", most, " sockets to take already, or takes no more");
 }
 
 // What the poller watches is this process's alone, and stays so.

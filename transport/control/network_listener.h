@@ -99,7 +99,7 @@ class NetworkListener final : public Listener,
   void Await(Descriptor socket);
   void OnEnd(Arrival* arrival, Arrival::End end) override;
   // To the engine of this number.
-  void GiveTo(uint32_t number, Descriptor socket);
+  void GiveTo(uint32_t number, Descriptor socket, size_t most);
   void OnTimer() override;
   void Hold(Descriptor client);
   void StopWatching();

@@ -70,7 +70,7 @@ uint32_t SharedListener::LeastLoaded() const {
   uint64_t least_load = ~uint64_t{0};
   for (uint32_t number = 0; number < takers_.size(); ++number) {
     const Taker& taker = *takers_[number];
-    if (taker.load == nullptr || taker.waiting.size() == kMaxWaiting) continue;
+    if (taker.load == nullptr || taker.waiting.size() >= kMaxWaitingClients) continue;
     const uint64_t load = taker.load->value() + taker.waiting.size();
     if (load >= least_load) continue;
     least = number;
@@ -90,11 +90,11 @@ uint32_t SharedListener::NumberIn(const Nonce128& token) const {
   return number < takers_.size() ? number : 0;
 }
 
-bool SharedListener::Post(uint32_t number, Descriptor* socket) {
+bool SharedListener::Post(uint32_t number, Descriptor* socket, size_t most) {
   const std::lock_guard<std::mutex> lock(mutex_);
   WEFT_CHECK(number > 0 && number < takers_.size());  // Ours: NumberIn() and LeastLoaded() say so
   Taker& taker = *takers_[number];
-  if (taker.load == nullptr || taker.waiting.size() == kMaxWaiting) return false;
+  if (taker.load == nullptr || taker.waiting.size() >= most) return false;
   taker.waiting.push_back(std::move(*socket));
   if (taker.waiting.size() > 1) return true;  // it has rung, and the other end has not been there
   const uint64_t one = 1;

@@ -3,8 +3,8 @@
 // it is for, which makes a connection of it, as if it had accepted it itself:
 //
 //   a client            goes to the engine with the fewest connections, or to the one that it asks
-//                       for (wanted_engine.h), modulo the engines; if that one has no room, or has
-//                       left, the socket is closed, and the client comes again
+//                       for (wanted_engine.h), modulo the engines; if kMaxWaitingClients wait for
+//                       that one, or it has left, the socket is closed, and the client comes again
 //   a link's socket     goes to the engine whose number is in its token: that is where the
 //                       handshake is that waits for it (sockets/join.h)
 //
@@ -17,8 +17,8 @@
 //
 // Threads: any; all functions lock, and are called for each connection, not for each call.
 // Lifetime: shared by its listeners; a counter outlives its engine's Leave().
-// Errors: Post() is false for an engine that has left, or has kMaxWaiting sockets to take: the
-//   socket stays the caller's, who closes it. RESOURCE_EXHAUSTED from Join(): kMaxEngines.
+// Errors: Post() is false for an engine that has left, or has too many sockets to take: the socket
+//   stays the caller's, who closes it. RESOURCE_EXHAUSTED from Join(): kMaxEngines.
 // Invariants: sockets that wait for one engine <= kMaxWaiting.
 #pragma once
 
@@ -47,6 +47,9 @@ class SharedListener {
   // its turns: so many wait for one that is busy in a handler, and no more descriptors are held for
   // it.
   static constexpr size_t kMaxWaiting = 128;
+  // When so many wait no more clients are let in: strangers may ask for one engine all at once, and
+  // the sockets of links, whose clients have a handshake there, find room all the same.
+  static constexpr size_t kMaxWaitingClients = kMaxWaiting / 2;
 
   // `load`: what engine 0 has of connections.
   explicit SharedListener(const Counter* load);
@@ -78,8 +81,8 @@ class SharedListener {
   uint32_t engines() const;
   // Whom a token names; 0 if that is nobody: engine 0 then finds that it waits for no such token.
   uint32_t NumberIn(const Nonce128& token) const;
-  // False: the engine has left, or has too many to take. REQUIRES: number > 0, of an engine.
-  [[nodiscard]] bool Post(uint32_t number, Descriptor* socket);
+  // False: the engine has left, or has `most` to take. REQUIRES: number > 0, of an engine.
+  [[nodiscard]] bool Post(uint32_t number, Descriptor* socket, size_t most = kMaxWaiting);
 
   // Connections of all engines whose path is up (ListenOptions::max_connections).
   std::atomic<uint32_t> connections{0};

@@ -52,7 +52,15 @@ TEST(SharedListenerAloneTest, WhatAnEngineHasNoRoomForStaysThePosters) {
   Counter loads[2];
   SharedListener shared(&loads[0]);
   ASSERT_EQ(shared.Join(&loads[1]).value(), 1u);
-  for (size_t i = 0; i < SharedListener::kMaxWaiting; ++i) {
+  for (size_t i = 0; i < SharedListener::kMaxWaitingClients; ++i) {
+    Descriptor socket = ASocket();
+    ASSERT_TRUE(shared.Post(1, &socket, SharedListener::kMaxWaitingClients));
+  }
+  Descriptor client = ASocket();
+  EXPECT_FALSE(shared.Post(1, &client, SharedListener::kMaxWaitingClients));
+  EXPECT_TRUE(IsOpen(client.get()));
+  EXPECT_EQ(shared.LeastLoaded(), 0u);
+  for (size_t i = SharedListener::kMaxWaitingClients; i < SharedListener::kMaxWaiting; ++i) {
     Descriptor socket = ASocket();
     ASSERT_TRUE(shared.Post(1, &socket));
   }
@@ -429,7 +437,8 @@ TEST_F(SharedListenerTest, WhoAsksForABusyEngineWaitsForItAndForNoOther) {
   EXPECT_EQ(end->connection().path().server_engine, 2u);
 }
 
-// One whose line is full has 128 strangers to take. Others are served, and it is when it is there.
+// One that has as many clients to take as may wait is asked for by more. Others are served, and it
+// is when it is there; links' sockets have room left in its line.
 TEST_F(SharedListenerTest, ManyWhoAskForABusyEngineDisturbNoOther) {
   Serve(2);
   stuck_ = 1;
@@ -437,7 +446,7 @@ TEST_F(SharedListenerTest, ManyWhoAskForABusyEngineDisturbNoOther) {
   hello.wanted_engine = 1;
   constexpr size_t kMore = 20;
   std::vector<Stranger> strangers;
-  for (size_t i = 0; i < SharedListener::kMaxWaiting + kMore; ++i) {
+  for (size_t i = 0; i < SharedListener::kMaxWaitingClients + kMore; ++i) {
     strangers.push_back(NewStranger());
     strangers.back().Say(Preamble() + Frame(ControlType::kClientHello, Encode(hello)));
   }
