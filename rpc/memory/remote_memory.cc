@@ -361,7 +361,7 @@ absl::Status RemoteMemory::ReadBatch(absl::Span<const RemotePiece> pieces) {
 absl::Status RemoteMemory::WriteBatch(absl::Span<const RemotePiece> pieces) {
   if (stripes_ != nullptr) [[unlikely]] {
     const auto stripes = stripes_->Cut(Kind::kWrite, pieces, /*blocks=*/true);
-    if (!stripes.empty()) return RunStripes(*stripes_, stripes, FillWrite);
+    if (!stripes.empty()) return stripes_->Ended(RunStripes(*stripes_, stripes, FillWrite));
     stripes_->OnWriteBegun();
   }
   BlockedOperation caller(core_->engine());
@@ -379,7 +379,7 @@ absl::Status RemoteMemory::WriteBatch(absl::Span<const RemotePiece> pieces) {
 absl::Status RemoteMemory::WriteAcknowledged(absl::Span<const RemotePiece> pieces) {
   if (stripes_ != nullptr) [[unlikely]] {
     const auto stripes = stripes_->Cut(Kind::kWrite, pieces, /*blocks=*/true);
-    if (!stripes.empty()) return RunStripes(*stripes_, stripes, FillWrite);
+    if (!stripes.empty()) return stripes_->Ended(RunStripes(*stripes_, stripes, FillWrite));
   }
   const uint64_t ended = stripes_ != nullptr ? stripes_->writes_ended() : 0;
   BlockedOperation caller(core_->engine());
@@ -389,8 +389,10 @@ absl::Status RemoteMemory::WriteAcknowledged(absl::Span<const RemotePiece> piece
     operation.pieces = pieces;
     operation.done = caller.Callback();
   });
-  if (stripes_ != nullptr && status.ok()) stripes_->OnWritesArrived(ended);
-  return status;
+  if (stripes_ == nullptr) [[likely]]
+    return status;
+  if (status.ok()) stripes_->OnWritesArrived(ended);
+  return stripes_->Ended(std::move(status));
 }
 
 absl::StatusOr<uint64_t> RemoteMemory::FetchAdd(uint64_t offset, uint64_t operand) {
@@ -452,7 +454,12 @@ void RemoteMemory::WriteUnordered(absl::Span<const RemotePiece> pieces,
                                   Function<void(absl::Status)> done) {
   if (stripes_ != nullptr) [[unlikely]] {
     const auto stripes = stripes_->Cut(Kind::kWrite, pieces, /*blocks=*/false);
-    if (!stripes.empty()) return BeginStripes(core_->engine(), stripes, FillWrite, std::move(done));
+    if (!stripes.empty()) {
+      auto ended = [all = stripes_.get(), done = std::move(done)](absl::Status status) mutable {
+        done(all->Ended(std::move(status)));
+      };
+      return BeginStripes(core_->engine(), stripes, FillWrite, std::move(ended));
+    }
     done = stripes_->Counted(std::move(done));
   }
   Begin(core_->engine(), *core_, [&](RemoteOperation& operation) {

@@ -29,14 +29,16 @@
 //   out by the owner's engine on every path (transport/operation.h): atomic with each other and
 //   with std::atomic_ref in the owner's process, not with one-sided writes.
 // Several engines: of a channel on several, this is the engine's of the thread that has opened it,
-//   and operations go over that one's connection, from whichever thread. Large transfers of memory that
-//   BufferOf() has made are cut into stripes, which move over the connections of all engines, and
-//   so by several cards, at the same time: those of 2 MiB and more, by blocking forms, ReadBatch()
-//   and Read() with a callback, and WriteUnordered(). An error of one stripe ends the whole with
-//   it (kMayHaveRun); other stripes may have been carried out. Nothing is cut behind a write that
-//   was not, until a blocking WriteAcknowledged() has proven that all have arrived. Not cut are transfers behind which messages are in
-//   order (Write(), WriteBatch(), WriteAcknowledged() with callbacks), ReadNow(), WriteNow(), what
-//   coroutines await, and blocking ones inside of callbacks.
+//   and operations go over that one's connection, from whichever thread. Large transfers of memory
+//   that BufferOf() has made are cut into stripes, which move over the connections of all engines,
+//   and so by several cards, at the same time: those of 2 MiB and more, by blocking forms,
+//   ReadBatch() and Read() with a callback, and WriteUnordered(). An error of one stripe ends the
+//   whole with it (kMayHaveRun); other stripes may have been carried out. Nothing is cut behind a
+//   write that was not, or has failed, until a blocking WriteAcknowledged() has proven that all
+//   have arrived. Not cut are transfers behind which messages are in order (Write(), WriteBatch(),
+//   WriteAcknowledged() with callbacks), ReadNow(), WriteNow(), what coroutines await, and blocking
+//   ones inside of callbacks. WaitReclaimed() in a callback is false once anything has moved in
+//   stripes: WhenReclaimed().
 // Torn reads: a Read is not atomic against writes to the same bytes; RemoteArray detects that
 //   (rpc/memory/remote_array.h).
 //

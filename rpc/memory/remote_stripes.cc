@@ -127,6 +127,14 @@ Function<void(absl::Status)> RemoteStripes::Counted(Function<void(absl::Status)>
   };
 }
 
+absl::Status RemoteStripes::Ended(absl::Status status) {
+  if (!status.ok()) {
+    OnWriteBegun();
+    OnWriteEnded();
+  }
+  return status;
+}
+
 void RemoteStripes::OnWritesArrived(uint64_t ended) {
   uint64_t before = arrived_;
   while (before < ended && !arrived_.compare_exchange_weak(before, ended)) {

@@ -75,6 +75,8 @@ class RemoteStripes {
   // Of writes that the home lane alone is given, unacknowledged.
   void OnWriteBegun() { ++begun_; }
   void OnWriteEnded() { ++ended_; }
+  // A write that was to be acknowledged has ended so: after an error it may still arrive.
+  absl::Status Ended(absl::Status status);
   // Begins one, which ends with `done`.
   Function<void(absl::Status)> Counted(Function<void(absl::Status)> done);
   uint64_t writes_ended() const { return ended_; }

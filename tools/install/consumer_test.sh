@@ -34,8 +34,8 @@ mv "$work/first" "$prefix"
 say "all headers are below weft/, and few stand there"
 [[ $(ls "$prefix/include") == weft ]] || { ls "$prefix/include"; exit 1; }
 public=$(find "$prefix/include/weft" -maxdepth 1 -name '*.h' | wc -l)
-# 27 of C++ at the most, each for one thing that a program may want, and 4 of C.
-((public <= 31)) || { echo "$public public headers"; exit 1; }
+# 27 of C++ at the most, each for one thing that a program may want, and 5 of C.
+((public <= 32)) || { echo "$public public headers"; exit 1; }
 
 say "the documents are there, and what they show"
 for document in README.md docs/guide.md docs/errors.md examples/guide/deadlines.cc; do
