@@ -284,9 +284,18 @@ TEST_P(ChannelEnginesTest, TheEndOfAChannelEndsTheCallsOfAllItsEngines) {
   std::atomic<uint32_t> cancelled{0};
   std::array<Data, kEngines> replies;
   server_->Shutdown(0);
+  // A call whose own connection is lost would go by another one that is not lost yet.
+  const auto some_lane_is_ready = [&] {
+    const LaneStates& states = internal::LanesOf(*channel_)->states();
+    for (uint32_t lane = 0; lane < kEngines; ++lane) {
+      if (states.IsReady(lane)) return true;
+    }
+    return false;
+  };
   OnThreads(kEngines, [&] {
     static std::atomic<uint32_t> next{0};
     while (channel_->state() == ChannelState::kReady) std::this_thread::yield();
+    while (some_lane_is_ready()) std::this_thread::yield();
     Probe::Stub(*channel_).Echo(MakeData(1, 1), &replies[next++ % kEngines],
                                 {.wait_for_server = true}, [&](const absl::Status& status) {
                                   EXPECT_TRUE(absl::IsCancelled(status)) << status;
