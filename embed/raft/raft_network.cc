@@ -21,8 +21,6 @@ constexpr size_t kMaxGroupBytes = 64;
 // What libraft has under way to one member: it sends a message a millisecond at most when it is
 // idle, and stops at some ten thousand entries that were not acknowledged.
 constexpr uint32_t kQueuedMessages = 4096;
-// Of a message that says where a record lies, encoded, in bytes. A larger one could be overtaken by
-// those behind it: it would not fit into a batch, which has 8 KiB as a rule. 800 entries and more.
 
 // raft_io has no member left for its network half: `impl` is the disk half's, `data` libraft's.
 struct Attached {

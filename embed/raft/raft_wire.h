@@ -25,8 +25,8 @@ namespace weft::embed {
 // What one message may have. A leader that is far ahead sends all that a follower lacks at a time;
 // libraft has no bound of its own. 2^20 entries of nothing are 32 MiB of libraft's structures.
 inline constexpr size_t kMaxEntries = size_t{1} << 20;
-// Of a message whose payload was placed in a ring. So many have some hundred entries, by their
-// lengths and terms.
+// Of a message that says where a record lies, encoded, in bytes. A larger one could be overtaken by
+// those behind it: it would not fit into a batch, which has 8 KiB as a rule. 800 entries and more.
 inline constexpr size_t kMaxPlacedBytes = 4 << 10;
 inline constexpr size_t kMaxServers = 256;           // of a group's configuration
 inline constexpr size_t kMaxRaftAddressBytes = 256;  // of one of them

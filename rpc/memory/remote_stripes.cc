@@ -102,7 +102,7 @@ std::vector<RemoteStripes::Stripe> RemoteStripes::Cut(RemoteOperation::Kind kind
     for (size_t done = 0; done < piece.local.length;) {
       if (room == 0) {
         const uint32_t place = places[stripes.size()];
-        stripes.push_back({&CoreAt(place), place == 0, {}});
+        stripes.push_back({&CoreAt(place), {}});
         room = share;
       }
       const uint32_t place = places[stripes.size() - 1];

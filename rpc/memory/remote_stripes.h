@@ -58,7 +58,6 @@ class RemoteStripes {
  public:
   struct Stripe {
     RemoteMemoryCore* core;
-    bool is_home;
     std::vector<RemotePiece> pieces;
   };
 

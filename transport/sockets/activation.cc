@@ -113,8 +113,7 @@ absl::StatusOr<size_t> FindActivated(const std::vector<ActivatedSocket>& sockets
   if (sockets.empty()) {
     return absl::NotFoundError(
         "the service manager has given this process no socket (LISTEN_FDS is not set, or 0): the "
-        "service "
-        "is started by its .socket unit");
+        "service is started by its .socket unit");
   }
   const std::string_view name = address.substr(kScheme.size());
   std::optional<size_t> found;
