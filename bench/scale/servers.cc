@@ -96,25 +96,44 @@ uint64_t FinishedBy(std::vector<Load>* loads) {
   return finished;
 }
 
-absl::StatusOr<Cost> CostWith(uint32_t engines, PathKind path, const std::array<int, 2>& cpus,
+// How the engines that answer are spread over servers.
+struct Shape {
+  uint32_t servers = 1;
+  uint32_t engines = 1;  // of each server
+};
+
+absl::StatusOr<std::unique_ptr<Server>> EchoServerWith(uint32_t engines, PathKind path,
+                                                       const std::array<int, 2>& cpus,
+                                                       EchoService* service) {
+  ServerOptions options;
+  options.link = OnlyPath(path);
+  options.engines = engines;
+  options.max_sessions = 0;
+  options.spin_ns = 0;
+  for (uint32_t i = 0; i < engines; ++i) options.cpus.push_back(cpus[i % 2]);
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Server> server, Server::Create(options));
+  WEFT_RETURN_IF_ERROR(server->AddService(service));
+  WEFT_RETURN_IF_ERROR(server->Listen(kAnyPort));
+  return server;
+}
+
+absl::StatusOr<Cost> CostWith(Shape shape, PathKind path, const std::array<int, 2>& cpus,
                               const ScaleOptions& options) {
   EchoService service;
-  ServerOptions server_options;
-  server_options.link = OnlyPath(path);
-  server_options.engines = engines;
-  server_options.max_sessions = 0;
-  server_options.spin_ns = 0;
-  for (uint32_t i = 0; i < engines; ++i) server_options.cpus.push_back(cpus[i % 2]);
-  WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Create(server_options));
-  WEFT_RETURN_IF_ERROR(server->AddService(&service));
-  WEFT_RETURN_IF_ERROR(server->Listen(kAnyPort));
-  std::vector<Load> loads(engines);
-  for (uint32_t i = 0; i < engines; ++i) {
+  std::vector<std::unique_ptr<Server>> servers(shape.servers);
+  std::vector<Load> loads(shape.servers * shape.engines);
+  for (size_t i = 0; i < loads.size(); ++i) {
+    std::unique_ptr<Server>& server = servers[i / shape.engines];
+    if (server == nullptr) {
+      WEFT_ASSIGN_OR_RETURN(server, EchoServerWith(shape.engines, path, cpus, &service));
+    }
     WEFT_RETURN_IF_ERROR(loads[i].Open(server->address(), path, cpus[(i + 1) % 2]));
   }
-  for (const ServerStats& stats : server->stats_by_engine()) {
-    if (stats.connections == 1) continue;
-    return absl::InternalError("the clients are not spread evenly over the server's engines");
+  for (const std::unique_ptr<Server>& server : servers) {
+    for (const ServerStats& stats : server->stats_by_engine()) {
+      if (stats.connections == 1) continue;
+      return absl::InternalError("the clients are not spread evenly over the server's engines");
+    }
   }
   for (Load& load : loads) load.Start();
   SleepFor(options.seconds * kWarmUpShare);
@@ -135,16 +154,21 @@ absl::StatusOr<Cost> CostWith(uint32_t engines, PathKind path, const std::array<
 absl::Status MeasurePath(PathKind path, const ScaleOptions& options, ScaleReport* report) {
   const std::array<int, 2> together = {options.server_cpu, options.server_cpu};
   const std::array<int, 2> apart = {options.server_cpu, options.client_cpu};
-  std::array<std::vector<double>, kEngines.size()> costs, rates, growths;
+  std::array<std::vector<double>, kEngines.size()> costs, rates, growths, shared;
   for (int round = 0; round < options.rounds; ++round) {
     double of_one = 0;
     for (size_t i = 0; i < kEngines.size(); ++i) {
-      WEFT_ASSIGN_OR_RETURN(const Cost cost, CostWith(kEngines[i], path, together, options));
-      WEFT_ASSIGN_OR_RETURN(const Cost spread, CostWith(kEngines[i], path, apart, options));
+      const Shape one_server = {.servers = 1, .engines = kEngines[i]};
+      WEFT_ASSIGN_OR_RETURN(const Cost cost, CostWith(one_server, path, together, options));
+      WEFT_ASSIGN_OR_RETURN(const Cost spread, CostWith(one_server, path, apart, options));
       if (i == 0) of_one = cost.cpu_ns;
       costs[i].push_back(cost.cpu_ns);
       rates[i].push_back(spread.per_s / 1e6);
       growths[i].push_back(cost.cpu_ns / of_one);
+      if (i == 0) continue;
+      const Shape many = {.servers = kEngines[i], .engines = 1};
+      WEFT_ASSIGN_OR_RETURN(const Cost alone, CostWith(many, path, together, options));
+      shared[i].push_back(cost.cpu_ns / alone.cpu_ns);
     }
   }
   const std::string name(PathKindName(path));
@@ -163,6 +187,12 @@ absl::Status MeasurePath(PathKind path, const ScaleOptions& options, ScaleReport
     report->Add({stem + "cpu_ratio",
                  StrCat(what, ": the same / with one engine"),
                  MedianOf(growths[i]),
+                 "",
+                 kMostGrowth,
+                 {}});
+    report->Add({stem + "shared_ratio",
+                 StrCat(what, ": the same / with ", kEngines[i], " servers of one engine"),
+                 MedianOf(shared[i]),
                  "",
                  kMostGrowth,
                  {}});

@@ -1,9 +1,14 @@
 // What a call costs a server with one engine, with two, and with four. Each engine has one client,
 // an engine with a thread of its own with 64 calls of 64 bytes outstanding. What is compared is the
 // processor time of a call, client and server together, with all of them on one processor: there
-// each has its 64 calls to do whenever it runs, however many there are. Whatever the engines of one
-// server share on a call's way shows in the ratio. Nobody spins: what a thread that waits does
-// costs time, and is no call's.
+// each has its 64 calls to do whenever it runs, however many there are. Nobody spins: what a thread
+// that waits does costs time, and is no call's.
+//
+// Two ratios say why a call costs more with more engines. Engines and clients that take turns on
+// one processor find its caches full of each other's memory: that is in the ratio to one engine,
+// and would be with any number of programs. As many servers of one engine each, which can share
+// nothing, pay it as well: what is in the ratio to them is what the engines of one server share on
+// a call's way.
 //
 // Rates are of other legs, in which engines and clients are spread over two processors: they can
 // grow only as long as there are processors.
