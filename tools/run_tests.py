@@ -7,7 +7,7 @@
 Targets are //... by default. Each --run is a run of its own, with its own options beside those in
 front of the first --run, which are for all; all are counted together.
 --until=SECONDS, an option of a run, ends it so long after this program began: tests that have not ended
-by then count as skipped.
+by then count as skipped. --skipped=TEXT counts one more: what the caller leaves out, and why.
 
 The last line is "N passed, N failed", with ", N skipped" where some were; each
 failure and each skip has a line above it, with the reason. What is counted comes
@@ -278,7 +278,9 @@ def take_until(options, start):
 def main():
     start = time.monotonic()
     total, statuses = Count(), []
-    for options, targets in runs_of(sys.argv[1:]):
+    words = [word for word in sys.argv[1:] if not word.startswith("--skipped=")]
+    total.skipped = [word[len("--skipped="):] for word in sys.argv[1:] if word.startswith("--skipped=")]
+    for options, targets in runs_of(words):
         of_bazel, until = take_until(options, start)
         status, count = run(of_bazel, targets, until)
         statuses.append(status)
