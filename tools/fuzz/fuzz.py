@@ -2,7 +2,7 @@
 """Runs the fuzz targets (fuzz.bzl) with libFuzzer, and says what their corpora reach.
 
     fuzz.py list                                     the targets
-    fuzz.py run [TARGET] [SECONDS] [--keep] [--jobs=N]
+    fuzz.py run [TARGET] [SECONDS] [--keep] [--fast] [--jobs=N]
                                                      one of them, or all in turn; 60 s each
     fuzz.py minimize [TARGET]                        the corpus in the tree made as small as it goes
     fuzz.py coverage [--found] [TARGET]...           lines of what faces a peer that corpora reach
@@ -10,7 +10,9 @@
 
 Options for Bazel come first. A TARGET is a name, or its beginning: "tcp". What a run finds new
 stays in .cache/fuzz/NAME, which git ignores, and the next run begins with it. --keep also takes
-into the corpus in the tree what reaches new code. An input that crashes a target is kept there
+into the corpus in the tree what reaches new code. --fast is without sanitizers and optimized: many
+times as many inputs, of which only those are noticed that end the process or break a WEFT_CHECK;
+for long runs of targets that take a microsecond. An input that crashes a target is kept there
 as well; the run then says how to replay it, and fails.
 
 `coverage` fails for a file of which less than LEAST_PERCENT of the lines are reached, or less than
@@ -156,7 +158,8 @@ def run(options, arguments):
     words = [w for w in arguments.words if not w.isdigit()]
     seconds = ([int(w) for w in arguments.words if w.isdigit()] or [60])[0]
     targets = chosen(words)
-    programs = build(options, "fuzz", [t.fuzzer for t in targets])
+    config = "fuzz-fast" if arguments.fast else "fuzz"
+    programs = build(options, config, [t.fuzzer for t in targets])
     crashed = []
     print("%-18s %14s %10s %8s %8s" % ("target", "executions", "per s", "edges", "new"))
     for target, program in zip(targets, programs):
@@ -283,6 +286,7 @@ def main():
     parser.add_argument("words", nargs="*")
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--found", action="store_true")
+    parser.add_argument("--fast", action="store_true")
     parser.add_argument("--jobs", type=int, default=1)
     arguments = parser.parse_args()
     if arguments.command == "list":
