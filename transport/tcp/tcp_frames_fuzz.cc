@@ -221,9 +221,9 @@ class World {
       const size_t bytes =
           std::min({most, room.bytes(), sender.on_the_way.size() - sender.arrived});
       const char* const at = sender.on_the_way.data() + sender.arrived;
-      const size_t placed = std::min(bytes, room.place.iov_len);
-      if (placed > 0) std::memcpy(room.place.iov_base, at, placed);
-      std::memcpy(room.buffer.iov_base, at + placed, bytes - placed);
+      const size_t placed = std::min(bytes, room.place().iov_len);
+      if (placed > 0) std::memcpy(room.place().iov_base, at, placed);
+      std::memcpy(room.buffer().iov_base, at + placed, bytes - placed);
       sender.arrived += bytes;
       most -= bytes;
       TcpInput::Received received = side.input.OnReceived(room, bytes);

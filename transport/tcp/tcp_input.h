@@ -31,6 +31,7 @@
 #include <sys/uio.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -78,17 +79,19 @@ class TcpInput final : public TcpRegionUser {
  public:
   // Where the next bytes go.
   struct Room {
-    const iovec* begin() const { return place.iov_len > 0 ? &place : &buffer; }
-    int count() const { return place.iov_len > 0 ? 2 : 1; }
-    size_t bytes() const { return place.iov_len + buffer.iov_len; }
+    // The place of what comes next; empty: it goes through the buffer.
+    const iovec& place() const { return parts[0]; }
+    const iovec& buffer() const { return parts[1]; }
+    const iovec* begin() const { return place().iov_len > 0 ? &parts[0] : &parts[1]; }
+    int count() const { return place().iov_len > 0 ? 2 : 1; }
+    size_t bytes() const { return place().iov_len + buffer().iov_len; }
     // At the beginning: what others than this side may look at any time, TlsStream::Read()'s. That
     // is a region that the peer writes to. The place of an answer is its reader's, who is told when
     // all of it has come; the rest is this side's alone.
-    size_t seen_bytes() const { return is_region ? place.iov_len : 0; }
+    size_t seen_bytes() const { return is_region ? place().iov_len : 0; }
 
-    iovec place;  // of what comes next; empty: it goes through the buffer
-    iovec buffer;
-    bool is_region = false;  // `place` is in one
+    std::array<iovec, 2> parts;
+    bool is_region = false;  // place() is in one
   };
   // What has been received, and not taken.
   struct Received {
@@ -121,8 +124,8 @@ class TcpInput final : public TcpRegionUser {
   }
   // REQUIRES: bytes <= room.bytes(); nothing else was done here since MakeRoom().
   Received OnReceived(const Room& room, size_t bytes) {
-    const size_t placed = std::min(bytes, room.place.iov_len);
-    auto* const at = static_cast<std::byte*>(room.buffer.iov_base);
+    const size_t placed = std::min(bytes, room.place().iov_len);
+    auto* const at = static_cast<std::byte*>(room.buffer().iov_base);
     if (head_bytes_ > 0) [[unlikely]]
       return WithHead(at, bytes);
     return {placed, {at, bytes - placed}};
@@ -152,7 +155,7 @@ class TcpInput final : public TcpRegionUser {
 
   Room RoomBehind(MutableByteSpan place, size_t lead) const {
     const size_t end = in_transfer_ ? kBehindPiece : TcpReceiveMemory::kBufferBytes;
-    return {{place.data(), place.size()}, {memory_->buffer() + lead, end - lead}};
+    return {{{{place.data(), place.size()}, {memory_->buffer() + lead, end - lead}}}};
   }
   Room MakeRoomInMidst() const;
   Received WithHead(std::byte* at, size_t bytes);

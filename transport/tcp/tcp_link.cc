@@ -478,8 +478,9 @@ int TcpLink::Receive() {
   if (tls_ != nullptr) [[unlikely]] {
     count = ReadTls(room.begin(), room.count(), room.seen_bytes());
   } else {
-    count = room.count() == 1 ? ::recv(socket_.get(), room.buffer.iov_base, room.buffer.iov_len, 0)
-                              : ::readv(socket_.get(), room.begin(), room.count());
+    count = room.count() == 1
+                ? ::recv(socket_.get(), room.buffer().iov_base, room.buffer().iov_len, 0)
+                : ::readv(socket_.get(), room.begin(), room.count());
   }
   if (count <= 0) return OnNothing(count);
   parts_->recent.Note(this);
