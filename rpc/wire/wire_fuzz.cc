@@ -129,7 +129,9 @@ void ReadStreamFrame(ByteSpan frame) {
       WEFT_CHECK(data.has_message || (data.last && message.empty()));
     }
     CreditHeader credit;
-    if (DecodeCredit(frame, to_opener, &credit)) WEFT_CHECK(credit.messages + credit.bytes > 0);
+    if (DecodeCredit(frame, to_opener, &credit)) {
+      WEFT_CHECK(credit.messages > 0 || credit.bytes > 0);
+    }
   }
   EndHeader end;
   if (DecodeEnd(frame, &end)) {
