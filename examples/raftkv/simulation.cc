@@ -48,6 +48,8 @@ SimMember::SimMember(weft::SimNetwork& network, std::string node, raft_id id, Di
   weft::embed::RaftNetworkOptions network_options;
   network_options.replication = replication;
   network_options.ring_bytes = weft::embed::kMinRingBytes;  // it is full now and then, and wraps
+  // Some kilobytes of a slab are used: it is not worth to clear a huge page for each member.
+  network_options.channel.buffers.memory.huge_pages = weft::MappedMemoryOptions::HugePages::kNever;
   network_options.memory_was_lost = disk_.log.memory_mark;
   network_options.keep_memory_mark = [this](bool mark) {
     disk_.log.memory_mark = mark;
