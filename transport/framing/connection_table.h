@@ -103,7 +103,7 @@ class ConnectionTable final : public BatchSink {
   ExportTable* const exports_;
   const uint32_t capacity_;
   std::vector<Entry> entries_;  // those that were ever used, where capacity_ have room
-  uint32_t first_free_ = 0;  // entries_.size(): the next one is new
+  uint32_t first_free_ = 0;     // entries_.size(): the next one is new
   uint32_t size_ = 0;
   FlushList to_flush_;
   IntrusiveList<FramedConnection, EventTag> with_events_;
