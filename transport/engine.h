@@ -164,6 +164,12 @@ class EngineCore final : public Engine {
 
   // InTurn(), for the driver.
   bool in_turn() const { return in_turn_; }
+  // A turn at `now_ns` would find nothing but what the transport has. For who drives many engines,
+  // and passes those by that have nothing to do.
+  bool IsIdleAt(uint64_t now_ns) const {
+    return inbox_.empty() && timers_.NextDeadlineNs() > now_ns && !poller_->has_handlers() &&
+           set_aside_.empty();
+  }
   // The driver became it with its last Enter(), and not before.
   bool entered_once() const { return depth_ == 1; }
 

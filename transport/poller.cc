@@ -61,6 +61,7 @@ absl::Status Poller::Add(int descriptor, uint32_t events, PollHandler* handler) 
   const size_t place = static_cast<size_t>(descriptor);
   if (by_descriptor_.size() <= place) by_descriptor_.resize(place + 1);
   by_descriptor_[place] = handle;
+  if (handler != nullptr) ++handlers_;
   OwnDescriptor(descriptor);
   return absl::OkStatus();
 }
@@ -78,7 +79,9 @@ absl::Status Poller::Modify(int descriptor, uint32_t events) {
 void Poller::Remove(int descriptor) {
   const size_t place = static_cast<size_t>(descriptor);
   if (place >= by_descriptor_.size()) return;
-  if (watches_.Get(by_descriptor_[place]) == nullptr) return;
+  const Watch* const watch = watches_.Get(by_descriptor_[place]);
+  if (watch == nullptr) return;
+  if (watch->handler != nullptr) --handlers_;
   DisownDescriptor(descriptor);
   epoll_ctl(epoll_fd_, EPOLL_CTL_DEL, descriptor, nullptr);
   watches_.Free(by_descriptor_[place]);
@@ -86,6 +89,7 @@ void Poller::Remove(int descriptor) {
 }
 
 int Poller::Poll() {
+  if (!has_handlers()) return 0;
   epoll_event ready[kEventsPerRound];
   const int count = epoll_wait(epoll_fd_, ready, kEventsPerRound, /*timeout=*/0);
   int called = 0;

@@ -40,8 +40,10 @@ class Poller {
   absl::Status Modify(int descriptor, uint32_t events);
   void Remove(int descriptor);
 
-  // Calls the handlers of what is ready now. Returns how many it called.
+  // Calls the handlers of what is ready now. Returns how many it called. No system call where there
+  // is no handler.
   int Poll();
+  bool has_handlers() const { return handlers_ > 0; }
 
   // Sleeps until something is ready, for `timeout_ns` at most (rounded up to milliseconds). Calls
   // nobody.
@@ -59,6 +61,7 @@ class Poller {
   Poller();
 
   int epoll_fd_ = -1;
+  uint32_t handlers_ = 0;  // watches that have one
   Slab<Watch> watches_;
   std::vector<SlabHandle> by_descriptor_;  // grows to the largest descriptor; setup only
 };

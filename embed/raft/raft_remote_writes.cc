@@ -22,6 +22,11 @@ namespace {
 // stamp of a record that is being written, before the bytes of an older one, would look whole.
 constexpr size_t kHeaderBytes = 32;
 
+// Between two looks at a grant that a vote waits for, in microseconds: a few round trips.
+constexpr uint64_t kLookUs = 1'000;
+// How long a vote waits at most: libraft's election timeout, when its candidate asks again.
+constexpr uint64_t kAwaitNs = 1'000'000'000;
+
 bool HasChange(const raft_append_entries& entries) {
   return std::any_of(entries.entries, entries.entries + entries.n_entries,
                      [](const raft_entry& entry) { return entry.type == RAFT_CHANGE; });
@@ -62,9 +67,11 @@ RaftRemoteWrites::RaftRemoteWrites(Engine& engine, raft_io* io, Options options,
       options_(std::move(options)),
       receive_(std::move(receive)),
       lost_(options_.memory_was_lost ? SecureRandom64() | 1 : 0),
-      kept_(options_.memory_was_lost) {}
+      kept_(options_.memory_was_lost),
+      look_(engine) {}
 
 RaftRemoteWrites::~RaftRemoteWrites() {
+  look_.Cancel();
   // Writes that end meanwhile look for their peer.
   for (auto& [id, peer] : peers_) {
     if (peer.writer != nullptr) given_up_writers_.emplace(id, std::move(peer.writer));
@@ -406,6 +413,41 @@ bool RaftRemoteWrites::Leave() {
   return true;
 }
 
+// The same, where the term cannot be left before: who is in the way of that loses its connection.
+bool RaftRemoteWrites::LeaveTerm() {
+  if (Leave()) return true;
+  Grant& grant = *grant_;
+  if (grant.reader->reclaimed()) return false;  // libraft has not taken what there is
+  const uint64_t now_ns = engine_.clock().NowNs();
+  if (grant.left_ns == 0) grant.left_ns = now_ns;
+  if (grant.closed || now_ns - grant.left_ns < kAnswerNs) return false;
+  grant.closed = true;
+  ++stats_.closed;
+  WEFT_LOG_EVERY_N_SEC(kWarning, 1, "member ", grant.leader, " of a Raft group, which led in term ",
+                       grant.term, ", has not given back the memory that it wrote into: its ",
+                       "connection is closed");
+  grant.reader->EndHolder();
+  return false;
+}
+
+void RaftRemoteWrites::Await(const raft_message& message) {
+  if (message.type != RAFT_IO_REQUEST_VOTE && message.type != RAFT_IO_TIMEOUT_NOW) return;
+  const bool looks = waiting_.has_value();
+  waiting_ = {message, message.server_address != nullptr ? message.server_address : "",
+              engine_.clock().NowNs()};
+  if (!looks) look_.Set(kLookUs, [this] { LookAgain(); });
+}
+
+void RaftRemoteWrites::LookAgain() {
+  if (engine_.clock().NowNs() - waiting_->since_ns > kAwaitNs) return waiting_.reset();
+  if (draining_ || !LeaveTerm()) return look_.Set(kLookUs, [this] { LookAgain(); });
+  Waiting waiting = *std::exchange(waiting_, std::nullopt);
+  waiting.message.server_address = waiting.address.c_str();
+  if (!BeforeMessage(waiting.message)) return;
+  receive_(&waiting.message);
+  AfterMessage();
+}
+
 void RaftRemoteWrites::ConsiderGrant() {
   if (!asked_.has_value()) return;
   const Asked asked = *asked_;
@@ -460,7 +502,10 @@ bool RaftRemoteWrites::BeforeMessage(const raft_message& message) {
     return false;
   }
   if (grant_.has_value()) Drain();
-  if (TermOf(message) > r->current_term && !Leave()) return false;
+  if (TermOf(message) > r->current_term && !LeaveTerm()) {
+    Await(message);
+    return false;
+  }
   if (message.type != RAFT_IO_APPEND_ENTRIES) return true;
   const raft_append_entries& entries = message.append_entries;
   const unsigned count = entries.n_entries;
@@ -496,10 +541,12 @@ raft_time RaftRemoteWrites::BeforeTick(raft_time now) {
   if (r->state != RAFT_FOLLOWER) return now;
   const bool is_due =
       now - r->election_timer_start >= r->follower_state.randomized_election_timeout;
-  return is_due && (lost_ != 0 || !Leave()) ? r->election_timer_start : now;
+  return is_due && (lost_ != 0 || !LeaveTerm()) ? r->election_timer_start : now;
 }
 
 void RaftRemoteWrites::BeforeClose() {
+  look_.Cancel();
+  waiting_.reset();
   bool has_all = lost_ == 0 && raft() != nullptr;
   if (grant_.has_value()) {
     grant_->reader->GiveUp();

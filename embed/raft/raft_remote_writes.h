@@ -30,8 +30,8 @@
 //      own, of which ticks and TimeoutNow are the only causes) only without a grant: first it is
 //      revoked, then the memory is *reclaimed* (nobody can write any more), then the ring's whole
 //      records are handed to libraft, as messages of the term that still lasts. Until all that is
-//      done the message is dropped, as a lost one, and a tick sees no time pass. So a vote is
-//      given, and asked for, with all entries that were acknowledged.
+//      done the message waits (Paths, below) or is dropped, as a lost one, and a tick sees no time
+//      pass. So a vote is given, and asked for, with all entries that were acknowledged.
 //   3. The leader takes a record for acknowledged when its write has ended with OK
 //      (RemoteMemory::WriteAcknowledged()), the records before it were, and V has the entry before
 //      it: by an earlier record, or by V's word (RemoteWrites.matched), which V gives of entries
@@ -57,16 +57,23 @@
 //   open                offered with the next result        revoked: the term is left; the leader
 //                                                           wants another; a record is wrong;
 //                                                           libraft is unavailable
-//   revoked             ExportedMemory::Revoke()            none: reclaimed and drained (2)
+//   revoked             ExportedMemory::Revoke()            none: reclaimed, if need be by the end
+//                                                           of the connection, and drained (2)
 //
 //   state of a ring at the leader   open (an offer in its term), given up (a write failed, another
 //                                   term, the member was started again): entries go by messages
 //
-// Paths: shm and tcp reclaim at once, InfiniBand and RoCE cards do; on ofi_tcp, Soft-RoCE and iWARP
-// a vote waits until the deposed leader's engine or provider has answered, or its connection has
-// ended, 3 s for one that was frozen (docs/remote_memory.md). The end of a write is known without
-// the follower's engine on shm where the memory is mapped; on verbs its engine answers a probe, and
-// on tcp it moves the bytes: libraft has no part in either.
+// Paths: shm and tcp reclaim at once, InfiniBand and RoCE cards do. On ofi_tcp, Soft-RoCE and iWARP
+// the deposed leader's provider or engine has to answer first, and on shm a copy in whose middle it
+// was stopped does not end. If it has not answered kAnswerNs after somebody wanted to leave its
+// term, its connection is closed, whose end reclaims (docs/remote_memory.md): the connection on
+// which it has leased the ring, which is that of the peer session; both sides make another one.
+// What it was writing ends there with an error: behind its socket or endpoint nothing arrives any
+// more, and a copy over shm is not taken for done if its right was gone when it ended. A request to
+// vote that came meanwhile, or the leader's word to stand for election (TimeoutNow), waits for all
+// that and is handed to libraft then: one, the last, for a second. The end of a write is known
+// without the follower's engine on shm where the memory is mapped; on verbs its engine answers a
+// probe, and on tcp it moves the bytes: libraft has no part in either.
 //
 // A member that lies can make others lose what is acknowledged, as with messages: what it says of
 // its log is believed. What it writes is checked as what comes in messages: lengths, checksum,
@@ -93,12 +100,17 @@
 #include "embed/raft/raft_ring.h"
 #include "embed/raft/raft_wire.pb.h"
 #include "weft/channel.h"
+#include "weft/coroutine.h"
 #include "weft/engine.h"
 
 namespace weft::embed {
 
 class RaftRemoteWrites {
  public:
+  // How long a deposed leader has to give its memory back before its connection is closed: many
+  // round trips, and a fiftieth of libraft's election timeout.
+  static constexpr uint64_t kAnswerNs = 20'000'000;
+
   struct Options {
     // False: it has no rings, and gives none. It answers members that have lost theirs.
     bool enabled = false;
@@ -183,6 +195,14 @@ class RaftRemoteWrites {
     raft_term term = 0;
     std::unique_ptr<RaftRingReader> reader;
     bool owes_offer = true;
+    uint64_t left_ns = 0;  // when its term was to be left first; 0: it was not
+    bool closed = false;   // its connection
+  };
+  // For the end of a grant: a message without a payload.
+  struct Waiting {
+    raft_message message;
+    std::string address;  // of its sender
+    uint64_t since_ns = 0;
   };
   // An entry of a leader's log in its term.
   struct Mark {
@@ -221,6 +241,9 @@ class RaftRemoteWrites {
   void Refuse();  // what the leader has written
   Drained Drain();
   bool Leave();
+  bool LeaveTerm();
+  void Await(const raft_message& message);
+  void LookAgain();
   void ConsiderGrant();
 
   void HearLost(Peer& peer, raft_id id, uint64_t question, uint64_t incarnation);
@@ -251,6 +274,8 @@ class RaftRemoteWrites {
   Mark log_end_;   // the answer
   bool kept_;      // keep(true) was called, or by the process before
   bool draining_ = false;
+  std::optional<Waiting> waiting_;
+  Alarm look_;  // set while there is one
 };
 
 }  // namespace weft::embed

@@ -107,6 +107,9 @@ class RaftRingReader {
   bool given_up() const { return given_up_; }
   // Nobody can write any more; until then the destructor waits.
   bool reclaimed() const { return memory_->reclaimed(); }
+  // Closes the connection of a peer that keeps it from being reclaimed, whose end reclaims. In
+  // callbacks, too. REQUIRES: given_up().
+  void EndHolder() { memory_->EndHolders(); }
 
  private:
   RaftRingReader(uint64_t number, std::unique_ptr<ExportedMemory> memory)
@@ -206,8 +209,10 @@ class RaftRings {
     uint64_t offered = 0;   // rings that were made for others
     uint64_t given_up = 0;  // of both kinds
     uint64_t writing = 0;   // writes that are under way now
-    // kRemoteWrites: messages that were acknowledged by the end of their write.
+    // kRemoteWrites: messages that were acknowledged by the end of their write; and deposed leaders
+    // whose connection was closed, for they did not give their memory back.
     uint64_t acknowledged = 0;
+    uint64_t closed = 0;
   };
 
   // REQUIRES: IsRingSize(bytes).

@@ -2,9 +2,33 @@
 
 #include <rocksdb/env.h>
 
+#include <cstdarg>
+
 #include "core/check.h"
 
 namespace raftkv::test {
+namespace {
+
+// A log of RocksDB's that nobody reads.
+class NoLog final : public rocksdb::Logger {
+ public:
+  NoLog() : Logger(rocksdb::HEADER_LEVEL) {}
+  using Logger::Logv;
+  void Logv(const char*, va_list) override {}
+};
+
+// Files in memory.
+class MemoryEnv final : public rocksdb::EnvWrapper {
+ public:
+  MemoryEnv() : EnvWrapper(std::unique_ptr<Env>(rocksdb::NewMemEnv(rocksdb::Env::Default()))) {}
+  const char* Name() const override { return "MemoryEnv"; }
+  rocksdb::Status NewLogger(const std::string&, std::shared_ptr<rocksdb::Logger>* log) override {
+    *log = std::make_shared<NoLog>();
+    return rocksdb::Status::OK();
+  }
+};
+
+}  // namespace
 
 SimMember::SimMember(weft::SimNetwork& network, std::string node, raft_id id, Disk* disk,
                      unsigned snapshot_entries, const std::vector<raft_id>& voters,
@@ -12,7 +36,7 @@ SimMember::SimMember(weft::SimNetwork& network, std::string node, raft_id id, Di
     : id_(id),
       node_(std::move(node)),
       disk_(*disk),
-      env_(rocksdb::NewMemEnv(rocksdb::Env::Default())),
+      env_(std::make_unique<MemoryEnv>()),
       io_(disk->log, network.Node(node_), id + std::hash<std::string>()(node_)) {
   StateOptions state;
   state.env = env_.get();
@@ -24,6 +48,8 @@ SimMember::SimMember(weft::SimNetwork& network, std::string node, raft_id id, Di
   weft::embed::RaftNetworkOptions network_options;
   network_options.replication = replication;
   network_options.ring_bytes = weft::embed::kMinRingBytes;  // it is full now and then, and wraps
+  // Some kilobytes of a slab are used: it is not worth to clear a huge page for each member.
+  network_options.channel.buffers.memory.huge_pages = weft::MappedMemoryOptions::HugePages::kNever;
   network_options.memory_was_lost = disk_.log.memory_mark;
   network_options.keep_memory_mark = [this](bool mark) {
     disk_.log.memory_mark = mark;

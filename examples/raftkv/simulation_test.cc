@@ -42,8 +42,11 @@ constexpr uint64_t kFaultsNs = 12 * kNsPerSec;
 class World {
  public:
   // Every second group replicates by rings, and in every fourth member 3 does not; every fourth
-  // one by remote writes, and there in every second member 3 does not.
-  explicit World(uint64_t seed) : seed_(seed), random_(seed), network_(random_.Next64()) {
+  // one by remote writes, and there in every second member 3 does not. In half of those a member
+  // cannot say at once that nobody writes into its memory any more, as with some cards, and is
+  // longer in noticing that another one is silent than in electing.
+  explicit World(uint64_t seed)
+      : seed_(seed), random_(seed), network_(random_.Next64(), OptionsOf(seed)) {
     snapshot_entries_ = static_cast<unsigned>(random_.UniformInRange(5, 200));
     for (const raft_id id : {1, 2, 3}) Start(id, {1, 2, 3});
   }
@@ -70,6 +73,9 @@ class World {
     plan.seed = random_.Next64();
     plan.writes = 0.5;
     plan.end_ns = session.NowNs() + kFaultsNs;
+    // Seeds by sixteens, which is how kinds of groups come again. In one of four clients call as
+    // often as they can, in the others more faults come between two calls, and are cheaper.
+    if (seed_ / 16 % 4 != 0) plan.max_pause_us = 20'000;
     verify::Recorder recorder(network_.clock(), kLanes);
     CheckLoad load(session, plan, &recorder, /*first_lane=*/0);
     load.StartDue();
@@ -107,8 +113,17 @@ class World {
   static inline uint64_t taken_from_rings = 0;
   static inline uint64_t rings_given_up = 0;
   static inline uint64_t acknowledged_by_writes = 0;
+  static inline uint64_t leaders_closed = 0;
 
  private:
+  static weft::SimOptions OptionsOf(uint64_t seed) {
+    weft::SimOptions options;
+    if (seed % 16 == 5 || seed % 16 == 9) {
+      options.late_placing_ns = 50'000;
+      options.lifeline_timeout_ns = 3 * kNsPerSec;
+    }
+    return options;
+  }
   void Start(raft_id id, const std::vector<raft_id>& voters) {
     const std::string node = "node-" + std::to_string(id) + "-" + std::to_string(++started_);
     Disk& disk = disks_[id];
@@ -159,6 +174,7 @@ class World {
     taken_from_rings += rings.taken;
     rings_given_up += rings.given_up;
     acknowledged_by_writes += rings.acknowledged;
+    leaders_closed += rings.closed;
   }
   SimMember* Leader() {
     for (auto& [id, member] : alive_) {
@@ -301,11 +317,14 @@ class World {
 
   bool AllAgree() {
     // A guest that is no voter yet may have no part in it.
+    const SimMember& first = *alive_.at(1);
     for (const raft_id id : {1, 2, 3}) {
-      if (alive_.at(id)->failed()) return false;
-      if (alive_.at(id)->Everything() != alive_.at(1)->Everything()) return false;
+      const SimMember& member = *alive_.at(id);
+      if (member.failed()) return false;
+      if (member.header().applied_index() != first.header().applied_index()) return false;
     }
-    return true;
+    const std::string everything = first.Everything();
+    return alive_.at(2)->Everything() == everything && alive_.at(3)->Everything() == everything;
   }
 
   std::string Describe() {
@@ -405,8 +424,8 @@ TEST(RaftKvSimulation, HistoriesAreLinearizableAndStatesAgreeWhateverHappens) {
             << World::restores << " snapshots restored, " << World::changes
             << " changes of members, " << World::taken_from_rings << " messages by "
             << "rings, " << World::rings_given_up << " rings given up, "
-            << World::acknowledged_by_writes << " messages acknowledged by writes alone"
-            << std::endl;
+            << World::acknowledged_by_writes << " messages acknowledged by writes alone, "
+            << World::leaders_closed << " deposed leaders' connections closed" << std::endl;
   EXPECT_GT(World::operations, 100 * seeds);
   EXPECT_TRUE(World::taken_from_rings > 0 || seeds < 2);
 }

@@ -121,9 +121,7 @@ ExportedMemory::~ExportedMemory() {
   }
   WEFT_CHECK(CoreInTurn() == nullptr);  // User: not destroyed inside a callback
   if (Revoke(0, kHolderPatienceUs) == Revoked::kPinned) {
-    for (const std::unique_ptr<Core>& core : cores_) {
-      RunOnEngine(core->engine(), [&] { core->EndHolders(); });
-    }
+    EndHolders();
     Revoke(0);
   }
   for (std::unique_ptr<Core>& core : cores_) {
@@ -187,6 +185,19 @@ ExportedMemory::Revoked ExportedMemory::Revoke(uint64_t grace_us, uint64_t wait_
                                        : engine.clock().NowNs() + wait_us * kNsPerUs);
   }
   return reclaimed() ? Revoked::kReclaimed : Revoked::kPinned;
+}
+
+void ExportedMemory::EndHolders() {
+  Core* const in_turn = CoreInTurn();
+  for (const std::unique_ptr<Core>& each : cores_) {
+    Core* const core = each.get();
+    const auto end = [core] { core->EndHolders(); };
+    if (in_turn != nullptr && core != in_turn) {
+      PostSurely(core->engine(), end);  // as in Revoke()
+    } else {
+      RunOnEngine(core->engine(), end);
+    }
+  }
 }
 
 bool ExportedMemory::reclaimed() const {

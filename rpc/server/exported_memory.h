@@ -108,6 +108,11 @@ class ExportedMemory {
   // their access is closed. Waits for up to `wait_us` for the memory to be reclaimed; on the engine
   // not at all. Again: waits only.
   Revoked Revoke(uint64_t grace_us, uint64_t wait_us = kForever);
+  // Closes the connections of those whose leases still pin the revoked memory, as the destructor
+  // does: their end reclaims it, in the next turns of the engine. On the engine too. Both sides'
+  // calls on such a connection end with UNAVAILABLE; channels connect again. Again, or where
+  // nothing is pinned: nothing happens. REQUIRES: Revoke(), whose grace is over.
+  void EndHolders();
   bool reclaimed() const;
 
   uint32_t leases() const;  // open ones

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Tests of how tools/run_tests.py takes several runs of one command line, and counts tries."""
+"""Tests of how tools/run_tests.py takes several runs of one command line, and counts tries, and of
+how tools/run_seeds.py parts seeds, adds up, and finds the one that has failed."""
+import contextlib
+import io
 import os
 import pathlib
 import sys
@@ -8,7 +11,8 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 
-import run_tests  # noqa: E402  (it lies in the folder above)
+import run_seeds  # noqa: E402  (it lies in the folder above)
+import run_tests  # noqa: E402
 
 
 class RunsTest(unittest.TestCase):
@@ -106,6 +110,57 @@ class TriesTest(unittest.TestCase):
     def test_who_fails_each_time_has_failed_once(self):
         count = self.counted(["FAILED", "FAILED"])
         self.assertEqual((count.passed, count.failed, count.flaky), (0, ["//a:t A.B"], []))
+
+
+# Of a test that takes --first and --seeds: seed 7 fails, 13 kills it.
+SEEDS_PROGRAM = r"""#!/bin/sh
+first=${1#--first=}
+count=${2#--seeds=}
+for seed in $(seq "$first" $((first + count - 1))); do
+  [ "$seed" != 7 ] || { echo "seed 7 failed; again"; exit 1; }
+  [ "$seed" != 13 ] || kill -9 $$
+done
+echo "$count seeds: $((10 * count)) calls, 3 errors"
+"""
+
+
+class SeedsTest(unittest.TestCase):
+
+    def run_seeds(self, seeds, first, processes):
+        """The status, and what it has said."""
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder, "program")
+            program.write_text(SEEDS_PROGRAM)
+            program.chmod(0o755)
+            said = io.StringIO()
+            with contextlib.redirect_stdout(said):
+                status = run_seeds.run(str(program), seeds, first, processes)
+            return status, said.getvalue().splitlines()
+
+    def test_parts_are_all_seeds_once(self):
+        self.assertEqual(run_seeds.parts_of(100, 5, 2), [(100, 3), (103, 2)])
+        self.assertEqual(run_seeds.parts_of(1, 1, 8), [(1, 1)])
+        parts = run_seeds.parts_of(1, 10_001, 2)
+        self.assertEqual([at for first, count in parts for at in range(first, first + count)],
+                         list(range(1, 10_002)))
+        self.assertEqual(max(count for _, count in parts), run_seeds.PART)
+
+    def test_it_adds_up_what_the_parts_say(self):
+        status, said = self.run_seeds(seeds=600, first=100, processes=1)
+        self.assertEqual((status, said[-1]), (0, "600 seeds: 6000 calls, 9 errors"))
+        self.assertEqual([line.split(" after ")[0] for line in said[:-1]],
+                         ["250 of 600 seeds", "500 of 600 seeds", "600 of 600 seeds"])
+
+    def test_it_names_the_seed_that_has_failed(self):
+        status, said = self.run_seeds(seeds=10, first=1, processes=1)
+        self.assertEqual(status, 1)
+        self.assertIn("seed 7 failed; again", said)
+        self.assertRegex(said[-1], "--first=7 --seeds=1$")
+
+    def test_it_finds_the_seed_that_has_crashed(self):
+        status, said = self.run_seeds(seeds=8, first=8, processes=1)
+        self.assertEqual(status, 1)
+        self.assertRegex(said[-1], "--first=13 --seeds=1$")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ WEFT_COLD bool ConnectionTable::IsMisplaced(const Entry& entry, ByteSpan batch,
 void ConnectionTable::OnReceived(ByteSpan batch, LinkHandler* by) {
   Trace(TracePoint::kSeen);
   BatchHeader header;
-  if (!DecodeBatchHeader(batch, &header) || header.connection >= capacity_) [[unlikely]] {
+  if (!DecodeBatchHeader(batch, &header) || header.connection >= entries_.size()) [[unlikely]] {
     return OnUnknown(by);
   }
   // (A link that is told has an entry with a receiver.)

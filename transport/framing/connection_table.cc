@@ -10,9 +10,9 @@
 namespace weft {
 
 ConnectionTable::ConnectionTable(uint32_t capacity, ExportTable* exports)
-    : exports_(exports), capacity_(capacity), entries_(capacity) {
+    : exports_(exports), capacity_(capacity) {
   WEFT_CHECK(capacity >= 1);  // Ours: a constant
-  for (uint32_t index = 0; index < capacity; ++index) entries_[index].next_free = index + 1;
+  entries_.reserve(capacity);
 }
 
 // Ours: End() removes each connection
@@ -49,6 +49,7 @@ absl::StatusOr<uint32_t> ConnectionTable::Add(BatchReceiver* receiver, uint32_t 
         StrCat("all ", capacity_, " connections of this engine are in use: close some first"));
   }
   const uint32_t index = first_free_;
+  if (index == entries_.size()) entries_.emplace_back().next_free = index + 1;
   first_free_ = entries_[index].next_free;
   entries_[index].receiver = receiver;
   entries_[index].token = token;

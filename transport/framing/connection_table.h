@@ -42,8 +42,8 @@ class ConnectionTable final : public BatchSink {
     uint64_t batches_malformed = 0;  // each ended its connection
   };
 
-  // REQUIRES: 1 <= capacity < 2^32. 32 bytes each. `exports` outlives this; without it there are
-  // no leases.
+  // REQUIRES: 1 <= capacity < 2^32. 32 bytes of addresses each, and of memory when it is used.
+  // `exports` outlives this; without it there are no leases.
   explicit ConnectionTable(uint32_t capacity, ExportTable* exports = nullptr);
   ~ConnectionTable();
   ConnectionTable(const ConnectionTable&) = delete;
@@ -56,6 +56,8 @@ class ConnectionTable final : public BatchSink {
   // deleted inside. Returns how many had something.
   int RunEvents() { return with_events_.empty() ? 0 : RunRaised(); }
   bool has_events() const { return !with_events_.empty(); }
+  // RunEvents() or FlushAll() have something to do.
+  bool has_work() const { return has_events() || !to_flush_.empty(); }
 
   // Sends what connections have committed, and the credits that are due.
   void FlushAll() {
@@ -100,8 +102,8 @@ class ConnectionTable final : public BatchSink {
 
   ExportTable* const exports_;
   const uint32_t capacity_;
-  std::vector<Entry> entries_;  // capacity_ of them
-  uint32_t first_free_ = 0;
+  std::vector<Entry> entries_;  // those that were ever used, where capacity_ have room
+  uint32_t first_free_ = 0;     // entries_.size(): the next one is new
   uint32_t size_ = 0;
   FlushList to_flush_;
   IntrusiveList<FramedConnection, EventTag> with_events_;

@@ -278,9 +278,12 @@ WEFT_INLINE PeerRegions::Range PeerRegions::PinRange(bool is_read, uint64_t key,
           may_map_ ? files_.Find(place, bytes, /*for_writing=*/!is_read) : nullptr, base + offset};
 }
 
-// A copy's loads and stores are over before the target sees the pin gone.
-WEFT_INLINE void PeerRegions::Unpin(uint64_t key) {
-  table_->entries[PlaceOf(key)].pins.fetch_sub(1, std::memory_order_release);
+// A copy's loads and stores are over before the target sees the pin gone. True: and then the key
+// was still there, so the target has not given up waiting for the pin.
+WEFT_INLINE bool PeerRegions::Unpin(uint64_t key) {
+  RegionEntry& entry = table_->entries[PlaceOf(key)];
+  entry.pins.fetch_sub(1);
+  return entry.key.load() == key;
 }
 
 absl::Status PeerRegions::Transfer(bool is_read, std::byte* local, uint64_t bytes, uint64_t key,
@@ -295,7 +298,9 @@ absl::Status PeerRegions::Transfer(bool is_read, std::byte* local, uint64_t byte
   } else {
     status = absl::PermissionDeniedError("the peer has no such region, range or right");
   }
-  Unpin(key);
+  if (!Unpin(key) && !is_read && status.ok()) {
+    status = absl::PermissionDeniedError("the peer has withdrawn its region during the write");
+  }
   return status;
 }
 
@@ -308,8 +313,8 @@ bool PeerRegions::Move(bool is_read, MutableByteSpan local, const RemoteSpan& re
   const Range range = PinRange(is_read, remote.key, remote.offset, remote.length);
   if (range.mapped != nullptr) [[likely]]
     CopyMapped(is_read, local.data(), range.mapped, remote.length);
-  Unpin(remote.key);
-  return range.mapped != nullptr;
+  const bool is_there = Unpin(remote.key);
+  return range.mapped != nullptr && (is_there || is_read);
 }
 
 bool PeerRegions::TransferAtOnce(bool is_read, absl::Span<const weft::Transfer> pieces) {
@@ -333,8 +338,8 @@ bool PeerRegions::TransferAtOnce(bool is_read, absl::Span<const weft::Transfer> 
       continue;
     }
     if (range.mapped != nullptr) CopyMapped(is_read, local, range.mapped, remote.length);
-    Unpin(remote.key);
-    all_granted = range.granted;
+    const bool is_there = Unpin(remote.key);
+    all_granted = range.granted && (is_there || is_read);
     if (!all_granted) break;
   }
   bool copied = all_granted && (left == 0 || system_calls_.ok());
@@ -343,7 +348,10 @@ bool PeerRegions::TransferAtOnce(bool is_read, absl::Span<const weft::Transfer> 
                                    : process_vm_writev(process_id_, here, left, there, left, 0);
     copied = result >= 0 && static_cast<size_t>(result) == bytes_left;
   }
-  while (left > 0) Unpin(keys[--left]);
+  while (left > 0) {
+    const bool is_there = Unpin(keys[--left]);
+    copied = copied && (is_there || is_read);
+  }
   return copied;
 }
 

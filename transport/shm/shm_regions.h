@@ -18,14 +18,15 @@
 // (Find()).
 //
 //   target     Publish()  key visible      Withdraw()  key := 0, then waits until pins are 0
-//   initiator  Transfer() pins + 1, key still there?, copy, pins - 1
+//   initiator  Transfer() pins + 1, key still there?, copy, pins - 1, key still there?
 //
 // With sequentially consistent operations either the initiator sees the key gone, or the target
 // sees the pin and waits: memory is not touched after Withdraw() has returned true. Pins of a
 // process that died or was stopped in the middle, or of a peer that lies, stay. They are waited for
 // 100 ms in all, and a tenth of the time that goes by: then Withdraw() says false at once, which
 // costs the link two round trips (Link::Reclaim()). Places with pins are used again when there are
-// no others.
+// no others. Who goes on after that finds the key gone behind its copy: a write, whose bytes may
+// have come too late for the target, fails.
 //
 // Threads: each object one engine's; the shared memory any.
 // Trust: processes of one user may read and write each other's memory anyway. Bounds and rights
@@ -144,7 +145,7 @@ class PeerRegions {
       : table_(table), process_id_(process_id), may_map_(may_map), files_(process_id) {}
   // Pinned, granted or not, until Unpin().
   Range PinRange(bool is_read, uint64_t key, uint64_t offset, uint64_t bytes);
-  void Unpin(uint64_t key);
+  bool Unpin(uint64_t key);
   bool ProcessIsGone();
   absl::Status CheckIdentity() const;
   absl::Status Copy(bool is_read, std::byte* local, uint64_t bytes, uint64_t remote) const;

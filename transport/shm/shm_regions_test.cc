@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/check.h"
 #include "core/clock.h"
 #include "transport/mapped_memory.h"
 
@@ -203,6 +204,57 @@ TEST(RegionTable, PinsOfALiarCostLittleTimeAndNoPlaces) {
   EXPECT_TRUE(table.Withdraw(any));
   for (uint32_t i = 0; i < RegionTable::kCapacity; ++i) ASSERT_TRUE(table.NewKey().ok()) << i;
   EXPECT_TRUE(absl::IsResourceExhausted(table.NewKey().status())) << "each place once";
+}
+
+// What an owner does while a peer is stopped in the middle of a copy: here, at the copy's first
+// look at a page that it may not read.
+struct Stopped {
+  RegionTable* table = nullptr;
+  uint64_t key = 0;
+  void* page = nullptr;
+  size_t page_bytes = 0;
+  bool withdrawn = false;
+
+  static inline Stopped* now = nullptr;
+  static void OnFault(int) {
+    now->withdrawn = now->table->Withdraw(now->key);
+    WEFT_CHECK(mprotect(now->page, now->page_bytes, PROT_READ | PROT_WRITE) == 0);
+  }
+};
+
+// The owner goes on without it: what comes later, though it comes, must not count as written.
+TEST(RegionTable, AWriteThatEndsBehindTheEndOfItsRegionHasFailed) {
+  const SharedZeros zeros;
+  const LookedAtClock clock;
+  RegionTable table(zeros.get(), &clock);
+  const MappedMemory memory = Map(MappedMemoryOptions::Source::kMemfd);
+  const auto peer = *PeerRegions::Open(zeros.get(), getpid(), CopyWays{true, false});
+  const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* const page = mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+                          /*fd=*/-1, /*offset=*/0);
+  ASSERT_NE(page, MAP_FAILED);
+  const MutableByteSpan here(static_cast<std::byte*>(page), 64);
+  struct sigaction before = {};
+  struct sigaction stop = {};
+  stop.sa_handler = Stopped::OnFault;
+  ASSERT_EQ(sigaction(SIGSEGV, &stop, &before), 0);
+  for (const bool at_once : {false, true}) {
+    Stopped stopped = {&table, *table.NewKey(), page, page_bytes};
+    Stopped::now = &stopped;
+    table.Publish(stopped.key, memory.bytes(), Access::kRemoteWrite);
+    std::fill(here.begin(), here.end(), std::byte{7});
+    ASSERT_EQ(mprotect(page, page_bytes, PROT_NONE), 0);
+    if (at_once) {
+      EXPECT_FALSE(peer->Move(/*is_read=*/false, here, {stopped.key, 100, here.size()}));
+    } else {
+      EXPECT_TRUE(absl::IsPermissionDenied(
+          peer->Transfer(/*is_read=*/false, here.data(), here.size(), stopped.key, 0)));
+    }
+    EXPECT_FALSE(stopped.withdrawn) << "there was a pin";
+    EXPECT_EQ(memory.bytes()[at_once ? 100 : 0], std::byte{7}) << "it came nevertheless";
+  }
+  sigaction(SIGSEGV, &before, nullptr);
+  munmap(page, page_bytes);
 }
 
 // A mapping outlives the process. Reads from it would go on for ever, and tell nobody.

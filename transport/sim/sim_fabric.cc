@@ -56,6 +56,7 @@ EngineCore& SimFabric::NodeEngine(const std::string& name) {
       });
   WEFT_CHECK(engine.ok());  // User: how a test uses the simulated network
   nodes_.back()->engine = *std::move(engine);
+  living_.push_back(id);
   return *nodes_.back()->engine;
 }
 
@@ -125,9 +126,13 @@ int SimFabric::RunDelivered(NodeId node, int budget) {
 
 // --- time ---------------------------------------------------------------------------------------
 
+bool SimFabric::HasWork(const Node& node) const {
+  return !node.delivered.empty() || !node.engine->IsIdleAt(now_ns()) || node.transport->has_work();
+}
+
 bool SimFabric::PollNode(NodeId id) {
   Node& node = *nodes_[id];
-  if (!node.alive || node.polling || node.engine == nullptr) return false;
+  if (!node.alive || node.polling || node.engine == nullptr || !HasWork(node)) return false;
   node.polling = true;
   const bool worked = node.engine->Poll() > 0;
   node.polling = false;
@@ -135,20 +140,27 @@ bool SimFabric::PollNode(NodeId id) {
 }
 
 bool SimFabric::PollNodes() {
+  if (polls_++ == 0) std::erase_if(living_, [this](NodeId id) { return !alive(id); });
   bool any = false;
-  for (int round = 0;; ++round) {
+  bool worked = true;
+  for (int round = 0; worked; ++round) {
     WEFT_CHECK(round < kMaxRoundsWithoutTime);  // User: how a test uses the simulated network
-    bool worked = false;
-    for (NodeId id = 0; id < node_count(); ++id) worked |= PollNode(id);
-    if (!worked) return any;
-    any = true;
+    worked = false;
+    // By index: there may be more of them meanwhile.
+    for (size_t i = 0; i < living_.size(); ++i) worked |= PollNode(living_[i]);
+    any |= worked;
   }
+  --polls_;
+  return any;
 }
 
 uint64_t SimFabric::NextTimerNs() const {
   uint64_t next_ns = kNever;
-  for (const auto& node : nodes_) {
-    if (node->alive) next_ns = std::min(next_ns, node->engine->NextTimerNs());
+  for (const NodeId id : living_) {
+    const Node& node = *nodes_[id];
+    if (node.alive && node.engine != nullptr) {
+      next_ns = std::min(next_ns, node.engine->NextTimerNs());
+    }
   }
   return next_ns;
 }

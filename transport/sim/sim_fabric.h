@@ -71,7 +71,7 @@ class SimFabric {
 
   // --- time -------------------------------------------------------------------------------------
 
-  // Polls every node until none has anything to do, but those that are being polled already.
+  // Polls nodes, in turn, until none has anything to do, but those that are being polled already.
   bool PollNodes();
   // Moves the time to the next event or timer, not beyond `until_ns`, and runs what is due. False:
   // there is nothing before `until_ns`; the time is not moved.
@@ -156,6 +156,8 @@ class SimFabric {
   };
 
   Pair& PairOf(NodeId from, NodeId to);
+  // A turn of it would find something.
+  bool HasWork(const Node& node) const;
   uint64_t NextTimerNs() const;
   bool PollNode(NodeId node);
 
@@ -163,6 +165,8 @@ class SimFabric {
   FakeClock clock_;
   Random random_;
   std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<NodeId> living_;  // of nodes_, in order, and some that are dead
+  int polls_ = 0;               // PollNodes() that are under way: one inside of the other
   std::map<std::pair<NodeId, NodeId>, Pair> pairs_;
   std::vector<Event> events_;  // a heap by Later
   uint64_t next_sequence_ = 0;

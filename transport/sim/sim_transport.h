@@ -45,6 +45,9 @@ class SimTransport final : public Transport, private ConnectionOwner {
   // The fabric tells that `node` is dead, or has not been heard for too long.
   void OnPeerGone(SimFabric::NodeId node, bool dead);
 
+  // Poll() or FlushAll() have something to do, beside what the fabric delivers.
+  bool has_work() const { return table_.has_work(); }
+
   // For tests of the transport itself.
   ConnectionTable& table() { return table_; }
   SimLinkDomain& links() { return links_; }

@@ -22,9 +22,10 @@ CheckLoad::CheckLoad(Session& session, const CheckPlan& plan, verify::Recorder* 
       random_(plan.seed + first_lane),
       // Numbers of different loads differ, whatever they count to.
       last_number_(uint64_t{first_lane} << 40),
-      lanes_(session.outstanding),
       loop_(session.channel.engine(), session.outstanding,
-            [this](uint32_t lane) { return StartNext(lane); }) {}
+            [this](uint32_t lane) { return StartNext(lane); }) {
+  for (uint32_t i = 0; i < session.outstanding; ++i) lanes_.emplace_back(session.channel.engine());
+}
 
 void CheckLoad::Run() {
   loop_.Run([this] { return !session_.StopRequested(); });
@@ -107,7 +108,7 @@ void CheckLoad::OnWritten(uint32_t index, const absl::Status& status) {
     CountError(status);
     Record(index).ReturnUnknown();
   }
-  loop_.Done(index);
+  Done(index);
 }
 
 void CheckLoad::OnGot(uint32_t index, const absl::Status& status) {
@@ -120,7 +121,13 @@ void CheckLoad::OnGot(uint32_t index, const absl::Status& status) {
     CountError(status);
     Record(index).ReturnNothing();
   }
-  loop_.Done(index);
+  Done(index);
+}
+
+void CheckLoad::Done(uint32_t index) {
+  if (plan_.max_pause_us == 0) return loop_.Done(index);
+  lanes_[index].pause.Set(random_.Uniform(plan_.max_pause_us + 1),
+                          [this, index] { loop_.Done(index); });
 }
 
 void CheckLoad::CountError(const absl::Status& status) {

@@ -11,9 +11,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "core/random.h"
@@ -21,6 +21,7 @@
 #include "examples/kv/client/session.h"
 #include "examples/kv/kv.pb.h"
 #include "examples/verify/history/recorder.h"
+#include "weft/coroutine.h"
 
 namespace kv::client {
 
@@ -33,6 +34,8 @@ struct CheckPlan {
   uint32_t max_value_bytes = 2'000;
   double writes = 0.3;    // part of the operations
   double deletes = 0.25;  // part of the writes
+  // Between two operations of a lane, in microseconds: at random, up to this.
+  uint64_t max_pause_us = 0;
 };
 
 struct CheckCounts {
@@ -64,6 +67,8 @@ class CheckLoad {
 
  private:
   struct Lane {
+    explicit Lane(weft::Engine& engine) : pause(engine) {}
+
     verify::Kind kind = verify::Kind::kGet;
     PutRequest put;
     PutReply put_reply;
@@ -71,12 +76,14 @@ class CheckLoad {
     GetReply get_reply;
     DeleteRequest remove;
     DeleteReply delete_reply;
+    weft::Alarm pause;
   };
 
   bool StartNext(uint32_t index);
   void StartPut(uint32_t index, const std::string& key, verify::Value number);
   void OnWritten(uint32_t index, const absl::Status& status);
   void OnGot(uint32_t index, const absl::Status& status);
+  void Done(uint32_t index);
   void CountError(const absl::Status& status);
   std::string KeyName(uint64_t key) const;
   std::string_view ValueOf(verify::Value number);
@@ -92,7 +99,7 @@ class CheckLoad {
   uint64_t last_number_;
   std::string value_;  // the last ValueOf()
   CheckCounts counts_;
-  std::vector<Lane> lanes_;
+  std::deque<Lane> lanes_;
   ClosedLoop loop_;
 };
 
