@@ -30,8 +30,7 @@ using testing::HasSubstr;
 constexpr weft_bytes kNone = {nullptr, 0};
 constexpr uint64_t kHourNs = uint64_t{3'600} * 1'000'000'000;
 
-// --- the program
-// ----------------------------------------------------------------------------------
+// --- the program --------------------------------------------------------------------------------
 
 // Knows how many bytes of each kind are out.
 struct Memory {

@@ -19,8 +19,7 @@
 #include "weft/server.h"
 #include "weft/service.h"
 
-// --- memory
-// ---------------------------------------------------------------------------------------
+// --- memory -------------------------------------------------------------------------------------
 
 // The host's allocator: here the C library's, behind a limit.
 class HostMemory {
@@ -50,8 +49,7 @@ class HostMemory {
   std::atomic<uint64_t> taken_{0};
 };
 
-// --- clock
-// ----------------------------------------------------------------------------------------
+// --- clock --------------------------------------------------------------------------------------
 
 // The host's time, which never goes back on any thread.
 class HostClock final : public weft::Clock {
@@ -62,8 +60,7 @@ class HostClock final : public weft::Clock {
   static constexpr uint64_t kSinceEpochNs = 1'000'000'000'000;
 };
 
-// --- executors
-// ------------------------------------------------------------------------------------
+// --- executors ----------------------------------------------------------------------------------
 
 // Texts of one shard are counted on one thread, whichever connection they come by.
 class ByFirstLetter final : public weft::Executor {
