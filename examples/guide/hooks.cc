@@ -110,12 +110,13 @@ absl::Status Run() {
       {.take = HostMemory::Take, .give = HostMemory::Give, .context = &memory});
   if (!hooked.ok()) return hooked;
 
-  static std::atomic<int> lines{0};
-  weft::SetLogSink([](const weft::LogRecord&) { ++lines; }, weft::LogLevel::kDebug);
+  // This instance's: another one in the process has its own. It outlives whatever has it.
+  std::atomic<int> lines{0};
+  weft::Log log([&lines](const weft::LogRecord&) { ++lines; }, weft::LogLevel::kInfo);
 
   ByFirstLetter shards;  // it and the service outlive the server
   Notes service(shards);
-  auto server = weft::Server::Create({.max_sessions = 0, .engines = 2});
+  auto server = weft::Server::Create({.max_sessions = 0, .log = &log, .engines = 2});
   if (!server.ok()) return server.status();
   for (size_t number = 0; number < 2; ++number) shards.Add((*server)->engine(number));
   if (auto added = (*server)->AddService(&service, &shards); !added.ok()) return added;
@@ -124,6 +125,7 @@ absl::Status Run() {
   HostClock clock;
   weft::EngineOptions options;
   options.clock = &clock;
+  options.log = &log;
   options.drive = weft::EngineOptions::Drive::kCaller;  // and no thread is started
   auto engine = weft::OpenNetworkEngine(options);
   if (!engine.ok()) return engine.status();
