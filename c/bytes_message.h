@@ -47,8 +47,7 @@ class BytesMessage : public google::protobuf::MessageLite {
     return data == own_.data() && size <= own_.size();
   }
 
-  // --- google::protobuf::MessageLite
-  // --------------------------------------------------------------
+  // --- google::protobuf::MessageLite ------------------------------------------------------------
   std::string GetTypeName() const final { return "bytes"; }
   BytesMessage* New(google::protobuf::Arena* arena) const final;
 #if GOOGLE_PROTOBUF_VERSION < 3021000

@@ -88,7 +88,8 @@ AT(weft_server_options, stream_window_messages, 84);
 AT(weft_server_options, stream_window_bytes, 88);
 AT(weft_server_options, log_allowed_calls, 92);
 AT(weft_server_options, executor, 96);
-SIZE(weft_server_options, 104);
+AT(weft_server_options, log, 104);
+SIZE(weft_server_options, 112);
 
 AT(weft_executor, struct_size, 0);
 AT(weft_executor, run, 8);

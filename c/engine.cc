@@ -47,11 +47,7 @@ weft_status* weft_engine_new(const weft_engine_options* options, weft_engine** e
   if (from.spin_ns != 0 || from.no_spin != 0) to.spin_ns = from.spin_ns;
   auto given = std::make_unique<weft_engine>();
   if (from.now_ns != nullptr) to.clock = &given->clock.emplace(from.now_ns, from.now_arg);
-  if (from.log != nullptr) {
-    absl::StatusOr<weft::c::HostLog> log = weft::c::ReadHostLog(*from.log);
-    WEFT_C_RETURN_IF_ERROR(log.status());
-    to.log = &given->log.emplace(std::move(log->sink), log->min_level);
-  }
+  WEFT_C_RETURN_IF_ERROR(weft::c::ReadLog(from.log, &given->log, &to.log));
   absl::StatusOr<std::unique_ptr<Engine>> made = weft::OpenNetworkEngine(to);
   WEFT_C_RETURN_IF_ERROR(made.status());
   given->engine = made->get();

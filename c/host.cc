@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -130,6 +131,13 @@ absl::StatusOr<HostLog> ReadHostLog(const weft_log& given) {
   }
   return HostLog{[from](const LogRecord& record) { Write(from, record); },
                  static_cast<LogLevel>(from.min_level != 0 ? from.min_level : WEFT_LOG_INFO)};
+}
+
+absl::Status ReadLog(const weft_log* given, std::optional<Log>* log, Log** to) {
+  if (given == nullptr) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(HostLog read, ReadHostLog(*given));
+  *to = &log->emplace(std::move(read.sink), read.min_level);
+  return absl::OkStatus();
 }
 
 namespace {

@@ -30,8 +30,7 @@ using testing::HasSubstr;
 constexpr weft_bytes kNone = {nullptr, 0};
 constexpr uint64_t kHourNs = uint64_t{3'600} * 1'000'000'000;
 
-// --- the program
-// ----------------------------------------------------------------------------------
+// --- the program --------------------------------------------------------------------------------
 
 // Knows how many bytes of each kind are out.
 struct Memory {
@@ -90,6 +89,12 @@ void Echo(void*, weft_server_call* call) {
   weft_server_call_finish(call, nullptr, weft_server_call_request(call));
 }
 
+// Finishes one call too many first, which the log is told.
+void Confused(void*, weft_server_call* call) {
+  weft_server_call_finish(nullptr, nullptr, kNone);
+  weft_server_call_finish(call, nullptr, kNone);
+}
+
 // Blocks, which only a handler of an executor may.
 void Count(void*, weft_server_call* call) {
   weft_stream* const stream = weft_server_call_stream(call);
@@ -104,12 +109,16 @@ void Count(void*, weft_server_call* call) {
 // A server and a client of it.
 class Pair {
  public:
-  explicit Pair(weft_engine* engine = nullptr, const weft_executor* executor = nullptr) {
+  explicit Pair(weft_engine* engine = nullptr, const weft_executor* executor = nullptr,
+                const weft_log* log = nullptr) {
     auto options = Defaults<weft_server_options>();
     options.executor = executor;
+    options.log = log;
     EXPECT_OK(weft_server_new(engine, &options, &server_));
     weft_service* const service = weft_service_new("weft.c_test.Shelf");
     EXPECT_OK(weft_service_add_method(service, "Echo", WEFT_UNARY, WEFT_ONCE, Echo, nullptr));
+    EXPECT_OK(
+        weft_service_add_method(service, "Confused", WEFT_UNARY, WEFT_ONCE, Confused, nullptr));
     EXPECT_OK(weft_service_add_method(service, "Count", WEFT_CLIENT_STREAMING, WEFT_ONCE, Count,
                                       nullptr));
     EXPECT_OK(weft_server_add_service(server_, service));
@@ -122,9 +131,9 @@ class Pair {
     weft_message_free(reply_);
   }
 
-  std::string Call() {
+  std::string Call(const char* method = "Echo") {
     const weft_call_options patient = Patient();
-    return Take(weft_call(channel(), client_->Method("Echo"), Bytes("x"), &patient, reply_));
+    return Take(weft_call(channel(), client_->Method(method), Bytes("x"), &patient, reply_));
   }
   std::string CountWords(int words) {
     weft_stream* stream = nullptr;
@@ -232,6 +241,30 @@ TEST(HostLogTest, AnEngineHasALogOfItsOwn) {
   log.min_level = -1;
   EXPECT_THAT(Take(weft_engine_new(&options, &engine)), HasSubstr("min_level is -1"));
   EXPECT_EQ(engine, nullptr);
+}
+
+TEST(HostLogTest, AServerWithoutAnEngineHasALogOfItsOwn) {
+  Lines of_process;
+  Lines of_server;
+  auto log = Defaults<weft_log>();
+  log.write = Lines::Write;
+  log.arg = &of_process;
+  ASSERT_OK(weft_log_set(&log));
+  log.arg = &of_server;
+  {
+    Pair pair(nullptr, nullptr, &log);
+    EXPECT_EQ(pair.Call("Confused"), "OK");
+  }
+  EXPECT_OK(weft_log_set(nullptr));
+  EXPECT_THAT(of_server.texts, Contains(HasSubstr("weft_server_call_finish()")));
+  EXPECT_THAT(of_process.texts, testing::Not(Contains(HasSubstr("weft_server_call_finish()"))));
+
+  log.min_level = 5;
+  auto options = Defaults<weft_server_options>();
+  options.log = &log;
+  weft_server* server = nullptr;
+  EXPECT_THAT(Take(weft_server_new(nullptr, &options, &server)), HasSubstr("min_level is 5"));
+  EXPECT_EQ(server, nullptr);
 }
 
 TEST(HostLogTest, WrongLogsAreRefused) {

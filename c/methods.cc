@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/fork_guard.h"
+#include "core/process_wide.h"
 #include "core/strings.h"
 
 namespace weft::c {
@@ -43,15 +44,13 @@ struct InternedMethod {
 using Key = std::tuple<std::string, std::string, int, int>;
 
 struct Interned {
-  Interned() { HoldOverFork(mutex); }
-
-  std::mutex mutex;
+  ProcessMutex mutex;
   std::map<Key, std::unique_ptr<InternedMethod>> methods;  // guarded by mutex
 };
 
 Interned& TheInterned() {
-  static auto* const interned = new Interned;
-  return *interned;
+  static constinit ProcessWide<Interned> interned;
+  return interned.Get();
 }
 
 }  // namespace
@@ -87,7 +86,7 @@ absl::StatusOr<const ServiceDescriptor*> InternMethod(std::string_view service,
                                                       std::string_view method, int kind,
                                                       int idempotency) {
   Interned& interned = TheInterned();
-  const std::lock_guard<std::mutex> lock(interned.mutex);
+  const std::lock_guard lock(interned.mutex);
   Key key(service, method, kind, idempotency);
   if (const auto known = interned.methods.find(key); known != interned.methods.end()) {
     return &known->second->descriptor;

@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "c/channel.h"
+#include "c/host.h"
 #include "c/methods.h"
 #include "c/status.h"
 #include "core/log.h"
@@ -68,6 +69,7 @@ absl::Status ReadServerOptions(const weft_server_options* given, weft_server* se
   Set(&to->stream_window_messages, from.stream_window_messages);
   Set(&to->stream_window_bytes, from.stream_window_bytes);
   to->log_allowed_calls = from.log_allowed_calls != 0;
+  WEFT_RETURN_IF_ERROR(ReadLog(from.log, &server->own_engine.log, &to->log));
   if (from.executor == nullptr) return absl::OkStatus();
   weft_executor executor;
   WEFT_RETURN_IF_ERROR(ReadOptions("weft_executor", from.executor, &executor));

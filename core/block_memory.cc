@@ -51,10 +51,7 @@ constexpr bool IsOverAligned(size_t alignment) {
   return alignment > __STDCPP_DEFAULT_NEW_ALIGNMENT__;
 }
 
-size_t PageBytes() {
-  static const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  return bytes;
-}
+size_t PageBytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/counter_clock.h"
+#include "core/process_wide.h"
 
 namespace weft {
 namespace {
@@ -19,17 +20,16 @@ class MonotonicClock final : public Clock {
   }
 };
 
-Clock* MakeRealClock() {
-  if (std::unique_ptr<Clock> counter = CounterClock::Create()) return counter.release();
-  return new MonotonicClock;
+std::unique_ptr<Clock> MakeRealClock() {
+  if (std::unique_ptr<Clock> counter = CounterClock::Create()) return counter;
+  return std::make_unique<MonotonicClock>();
 }
 
 }  // namespace
 
 Clock& Clock::Real() {
-  // Never destroyed: threads may still ask for the time while the process exits.
-  static Clock& clock = *MakeRealClock();
-  return clock;
+  static constinit ProcessWide<Clock> clock;
+  return clock.Get(MakeRealClock);
 }
 
 void FakeClock::Set(uint64_t now_ns) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/process_wide.h"
 
 namespace weft {
 namespace {
@@ -29,25 +30,33 @@ struct Guard {
   std::vector<void*> left;
 };
 
+constinit ProcessWide<Guard> the_guard;
+constinit std::atomic<bool> has_handlers{false};
+// A thread's own fork() is between its two halves: the handlers run more than once where threads
+// that came first at the same time have all set them.
+constinit thread_local int forking = 0;
+
 void BeforeFork();
 void InParent();
 void InChild();
 
-// Never destroyed: what it serves may outlive whatever is.
+// Whatever it serves may outlive all else.
 Guard& TheGuard() {
-  static Guard* const guard = [] {
-    // The handlers stay as long as this library is loaded. Without memory for them children have
-    // no guard, and nothing else is different.
+  Guard& guard = the_guard.Get();
+  if (!has_handlers.load(std::memory_order_acquire)) {
+    // They stay as long as this library is loaded. Without memory for them children have no guard,
+    // and nothing else is different.
     static_cast<void>(pthread_atfork(&BeforeFork, &InParent, &InChild));
-    return new Guard;
-  }();
-  return *guard;
+    has_handlers.store(true, std::memory_order_release);
+  }
+  return guard;
 }
 
 // All that is below happens between the two halves of a fork, on the thread that forks.
 
 void BeforeFork() {
-  Guard& guard = TheGuard();
+  if (forking++ > 0) return;
+  Guard& guard = the_guard.Get();
   guard.mutex.lock();
   for (int i = 0; i < guard.held_count; ++i) guard.held[static_cast<size_t>(i)]->lock();
 }
@@ -57,7 +66,12 @@ void Unlock(Guard& guard) {
   guard.mutex.unlock();
 }
 
-void InParent() { Unlock(TheGuard()); }
+// False: not yet, or the fork had begun before there were handlers.
+bool EndsFork() { return forking > 0 && --forking == 0; }
+
+void InParent() {
+  if (EndsFork()) Unlock(the_guard.Get());
+}
 
 // Closed alone, a number would be given to the next file that the child opens, and what was the
 // parent's may still name it.
@@ -84,7 +98,8 @@ void GiveUpDescriptors() {
 }
 
 void InChild() {
-  Guard& guard = TheGuard();
+  if (!EndsFork()) return;
+  Guard& guard = the_guard.Get();
   internal::fork_count.fetch_add(1, std::memory_order_relaxed);
   for (const ForkWatch& watch : guard.watches) watch.Run();
   GiveUpDescriptors();
@@ -105,17 +120,13 @@ ForkWatch::~ForkWatch() {
   Unlink();
 }
 
-void HoldOverFork(std::mutex& mutex) {
+void ProcessMutex::MakeKnown() {
   Guard& guard = TheGuard();
   const std::lock_guard<std::mutex> lock(guard.mutex);
+  if (is_known_.load(std::memory_order_relaxed)) return;
   WEFT_CHECK(guard.held_count < kMostHeld);  // Ours: kMostHeld is more than there are
-  guard.held[static_cast<size_t>(guard.held_count++)] = &mutex;
-}
-
-std::mutex& NewMutexHeldOverFork() {
-  auto* const mutex = new std::mutex;
-  HoldOverFork(*mutex);
-  return *mutex;
+  guard.held[static_cast<size_t>(guard.held_count++)] = &mutex_;
+  is_known_.store(true, std::memory_order_release);
 }
 
 void OwnDescriptor(int descriptor) {

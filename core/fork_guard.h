@@ -7,11 +7,13 @@
 //   ForkCount()           tells a child from its parent: objects that remember what it was when
 //                         they were made know by it whether they are this process's
 //   ForkWatch             something to be done in the child, before fork() returns there
-//   HoldOverFork()        a mutex of the whole process, which the child is to find free
+//   ProcessMutex          a mutex of the whole process, which the child is to find free
 //   OwnDescriptor()       a descriptor that is this process's alone. A child has another one in its
 //                         place, which is connected to nothing and is never readable: what the
 //                         parent says to its peers, and that it is gone, is the parent's alone
 //   LeaveBehind()         in the place of the destruction of what is the parent's
+//
+// And what is made when it is first needed is made without a wait (process_wide.h).
 //
 // All of it hangs on pthread_atfork(3): a child of a bare clone(2) or _Fork(2), or of vfork(2) and
 // posix_spawn(3), which call exec(2) at once, does not run it.
@@ -57,11 +59,26 @@ class ForkWatch : public ListNode<> {
   void* const context_;
 };
 
-// `mutex` lives as long as the process. REQUIRES: nobody waits for anything else while he holds it,
-// another one of these least of all.
-void HoldOverFork(std::mutex& mutex);
-// One that does.
-std::mutex& NewMutexHeldOverFork();
+// Lives as long as the process from its first use on; constant-initialized where it is static. A
+// fork waits for who holds it. REQUIRES: nobody waits for anything else while he does, for another
+// one of these least of all.
+class ProcessMutex {
+ public:
+  constexpr ProcessMutex() = default;
+
+  void lock() {
+    if (!is_known_.load(std::memory_order_acquire)) [[unlikely]]
+      MakeKnown();
+    mutex_.lock();
+  }
+  void unlock() { mutex_.unlock(); }
+
+ private:
+  void MakeKnown();
+
+  std::mutex mutex_;
+  std::atomic<bool> is_known_{false};  // forks hold it
+};
 constexpr int kMostHeld = 16;  // those that there are, and some more
 
 // From now on, or no more: before it is closed.

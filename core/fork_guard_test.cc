@@ -7,10 +7,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
+#include <cstddef>
+#include <latch>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
+
+#include "core/process_wide.h"
 
 namespace weft {
 namespace {
@@ -61,19 +67,19 @@ TEST(ForkGuardTest, AWatchRunsInTheChildAloneUntilItIsDestroyed) {
 
 // A thread that had it when the process forked is not in the child, and would never give it back.
 TEST(ForkGuardTest, AMutexThatIsHeldOverForksIsFreeInTheChild) {
-  static std::mutex& mutex = NewMutexHeldOverFork();
+  static constinit ProcessMutex mutex;
   std::atomic<bool> over{false};
   std::atomic<uint64_t> held{0};
   std::thread other([&] {
     while (!over) {
-      const std::lock_guard<std::mutex> lock(mutex);
+      const std::lock_guard lock(mutex);
       ++held;
     }
   });
   while (held == 0) std::this_thread::yield();
   for (int i = 0; i < 50; ++i) {
     EXPECT_TRUE(HoldsInChild([&] {
-      const std::lock_guard<std::mutex> lock(mutex);
+      const std::lock_guard lock(mutex);
       return true;
     })) << i;
   }
@@ -143,6 +149,72 @@ TEST(ForkGuardTest, WhatIsLeftBehindIsNotDestroyed) {
     LeaveBehind(std::move(noisy));
     return !gone;
   }));
+}
+
+// --- what is made when it is first needed --------------------------------------------------------
+
+// A function's static variable that another thread was just making was waited for, for ever.
+TEST(ProcessWideTest, AChildMakesWhatAnotherThreadWasJustMaking) {
+  static constinit ProcessWide<int> number;
+  std::latch making(1);
+  std::latch may_end(1);
+  std::thread maker([&] {
+    number.Get([&] {
+      making.count_down();
+      may_end.wait();
+      return 1;
+    });
+  });
+  making.wait();
+  EXPECT_TRUE(HoldsInChild([&] { return number.Get([] { return 2; }) == 2; }));
+  may_end.count_down();
+  maker.join();
+  EXPECT_EQ(number.Get([] { return 3; }), 1);
+  EXPECT_TRUE(HoldsInChild([&] { return number.Get([] { return 4; }) == 1; }));
+}
+
+TEST(ProcessWideTest, OfThreadsThatComeTogetherAllGetTheSameAndTheRestIsDestroyed) {
+  static std::atomic<int> alive{0};
+  struct Counted {
+    Counted() { ++alive; }
+    ~Counted() { --alive; }
+  };
+  static constinit ProcessWide<Counted> counted;
+  constexpr size_t kThreads = 4;
+  std::latch all(kThreads);
+  std::array<Counted*, kThreads> got = {};
+  std::vector<std::thread> threads;
+  for (Counted*& mine : got) {
+    threads.emplace_back([&] {
+      all.arrive_and_wait();
+      mine = &counted.Get();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const Counted* each : got) EXPECT_EQ(each, got[0]);
+  EXPECT_EQ(alive, 1);
+}
+
+TEST(ProcessWideTest, WhatMustNotBeMadeTwiceIsWaitedForAndAChildIsTold) {
+  static constinit ProcessWide<int> number;
+  std::latch making(1);
+  std::latch may_end(1);
+  std::atomic<int> makes{0};
+  const auto make = [&] {
+    ++makes;
+    making.count_down();
+    may_end.wait();
+    return 1;
+  };
+  std::thread maker([&] { EXPECT_EQ(*number.GetOnce(make), 1); });
+  making.wait();
+  std::thread waits([&] { EXPECT_EQ(*number.GetOnce(make), 1); });
+  EXPECT_TRUE(HoldsInChild([&] { return number.GetOnce(make) == nullptr; }));
+  may_end.count_down();
+  maker.join();
+  waits.join();
+  EXPECT_EQ(makes, 1);
+  EXPECT_TRUE(HoldsInChild([&] { return *number.GetOnce(make) == 1; }));
 }
 
 }  // namespace

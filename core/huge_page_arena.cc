@@ -11,6 +11,7 @@
 #include "core/cache_line.h"
 #include "core/check.h"
 #include "core/fork_guard.h"
+#include "core/process_wide.h"
 
 // Kernels since 6.1 have it, headers later.
 #ifndef MADV_COLLAPSE
@@ -61,10 +62,8 @@ constexpr size_t kFirstOffset =
 static_assert(kFirstOffset + HugePageArena::kMaxObjectBytes <= HugePageArena::kChunkBytes / 8);
 
 struct Chunks {
-  Chunks() { HoldOverFork(mutex); }
-
   // A host's hooks, which may wait for a lock of the host's, are called without it.
-  std::mutex mutex;
+  ProcessMutex mutex;
   Chunk* first = nullptr;  // the newest; guarded by mutex, as all below
   size_t count = 0;
 
@@ -79,10 +78,10 @@ struct Chunks {
   void* TakeFrom(Chunk* chunk, size_t lines);
 };
 
-// Never destroyed: objects may outlive whatever is.
+// Objects may outlive whatever is destroyed.
 Chunks& All() {
-  static auto* const chunks = new Chunks;
-  return *chunks;
+  static constinit ProcessWide<Chunks> chunks;
+  return chunks.Get();
 }
 
 // As mmap() aligns to pages, room for one chunk is cut out of that for two.
@@ -167,11 +166,11 @@ void* Chunks::TakeFromAny(size_t lines) {
 // Threads that come without room at the same moment add a chunk each.
 void* Chunks::Take(size_t lines) {
   {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard lock(mutex);
     if (void* const memory = TakeFromAny(lines); memory != nullptr) return memory;
   }
   std::byte* const memory = MapChunk();
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard lock(mutex);
   return TakeFrom(Add(memory), lines);
 }
 
@@ -179,7 +178,7 @@ void Chunks::Give(void* memory, size_t lines) {
   auto* const chunk = reinterpret_cast<Chunk*>(reinterpret_cast<uintptr_t>(memory) &
                                                ~uintptr_t{HugePageArena::kChunkBytes - 1});
   {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard lock(mutex);
     chunk->free[lines] = new (memory) Free{chunk->free[lines]};
     if (--chunk->live > 0) return;
     Remove(chunk);
@@ -208,7 +207,7 @@ void HugePageArena::Give(void* memory, size_t bytes) {
 
 size_t HugePageArena::chunks() {
   Chunks& all = All();
-  const std::lock_guard<std::mutex> lock(all.mutex);
+  const std::lock_guard lock(all.mutex);
   return all.count;
 }
 

@@ -14,6 +14,7 @@
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/fork_guard.h"
+#include "core/process_wide.h"
 
 namespace weft {
 
@@ -39,19 +40,16 @@ using internal::LogOutput;
 
 // Never destroyed: threads may still log while the process exits.
 LogOutput& OfProcess() {
-  static LogOutput& output = *new LogOutput;
-  return output;
+  static constinit ProcessWide<LogOutput> output;
+  return output.Get();
 }
 
 // How many Logs hear what. No sink is called with its mutex.
 struct Levels {
-  std::mutex mutex;
+  ProcessMutex mutex;
   std::array<int, kLogOff + 1> logs = {};  // guarded by mutex: by their threshold
 
-  Levels() {
-    OfProcess();  // is there before the mutex is ever held
-    HoldOverFork(mutex);
-  }
+  Levels() { OfProcess(); }  // is there before the mutex is ever held
 
   // To log_threshold. REQUIRES: the mutex is held.
   void Publish() const {
@@ -64,13 +62,13 @@ struct Levels {
 };
 
 Levels& TheLevels() {
-  static Levels& levels = *new Levels;
-  return levels;
+  static constinit ProcessWide<Levels> levels;
+  return levels.Get();
 }
 
 void Count(int threshold, int change) {
   Levels& levels = TheLevels();
-  const std::lock_guard<std::mutex> lock(levels.mutex);
+  const std::lock_guard lock(levels.mutex);
   levels.logs[static_cast<size_t>(threshold)] += change;
   levels.Publish();
 }
@@ -82,7 +80,7 @@ thread_local Log* log_of_thread = nullptr;
 void Install(LogOutput& output, LogSink sink, int threshold) {
   output.sink = std::move(sink);
   Levels& levels = TheLevels();
-  const std::lock_guard<std::mutex> lock(levels.mutex);
+  const std::lock_guard lock(levels.mutex);
   output.threshold.store(output.sink ? threshold : kLogOff, std::memory_order_relaxed);
   levels.Publish();
 }

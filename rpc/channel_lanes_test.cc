@@ -17,8 +17,7 @@ namespace {
 
 using ChannelLanesTest = LanesTest;
 
-// --- which lanes are ready, and which away
-// --------------------------------------------------------
+// --- which lanes are ready, and which away ------------------------------------------------------
 
 TEST(LaneStates, AnotherReadyOneIsTheNextGoingRound) {
   LaneStates states;

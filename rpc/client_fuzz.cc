@@ -186,8 +186,7 @@ class World {
     if (!frame.empty()) std::memcpy(space.data, frame.data(), frame.size());
   }
 
-  // --- the server's frames
-  // ------------------------------------------------------------------------
+  // --- the server's frames ----------------------------------------------------------------------
 
   std::string Body() {
     const uint8_t how = input_.U8();
@@ -330,8 +329,7 @@ class World {
     return frame;
   }
 
-  // --- events
-  // -------------------------------------------------------------------------------------
+  // --- events -----------------------------------------------------------------------------------
 
   void Event() {
     const uint8_t event = input_.U8();

@@ -180,8 +180,7 @@ class RecordedWireTest : public testing::TestWithParam<std::tuple<const char*, c
     stub_.emplace(*channel_);
   }
 
-  // --- what the client does in a session
-  // ----------------------------------------------------------
+  // --- what the client does in a session --------------------------------------------------------
 
   // `sent()`: how much of the client has been seen on the wire.
   void PlayClient(const std::function<size_t()>& sent) {

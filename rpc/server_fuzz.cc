@@ -230,8 +230,7 @@ class World {
     if (!frame.empty()) std::memcpy(space.data, frame.data(), frame.size());
   }
 
-  // --- frames
-  // -------------------------------------------------------------------------------------
+  // --- frames -----------------------------------------------------------------------------------
 
   // Of a call, or a stream: mostly the next generation of one of the slots.
   CallId NewId(std::array<uint32_t, kSlots>* generations) {
@@ -471,8 +470,7 @@ class World {
     return frame;
   }
 
-  // --- events
-  // -------------------------------------------------------------------------------------
+  // --- events -----------------------------------------------------------------------------------
 
   void Event() {
     const uint8_t event = input_.U8();
@@ -594,8 +592,7 @@ class World {
                                  std::move(ended));
   }
 
-  // --- the end
-  // ------------------------------------------------------------------------------------
+  // --- the end ----------------------------------------------------------------------------------
 
   void EndHandlers() {
     executor_.RunAll();

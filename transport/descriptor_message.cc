@@ -11,6 +11,7 @@
 
 #include "core/check.h"
 #include "core/fork_guard.h"
+#include "core/process_wide.h"
 #include "core/status.h"
 #include "transport/memory_file.h"
 
@@ -24,27 +25,27 @@ constexpr size_t kMaxWaiting = 512;
 // Closes descriptors on a thread of its own, in line.
 class Closer {
  public:
+  // Its thread may outlive static objects.
   static Closer& Get() {
-    static auto* const closer = new Closer;  // its thread may outlive static objects
-    return *closer;
+    static constinit ProcessWide<Closer> closer;
+    return closer.Get();
   }
-  Closer() { HoldOverFork(mutex_); }
 
   void Take(Descriptor descriptor) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     if (std::exchange(forks_, ForkCount()) != ForkCount()) running_ = false;  // not in this process
     waiting_.push_back(std::move(descriptor));
     if (!std::exchange(running_, true)) std::thread([this] { Run(); }).detach();
   }
   bool full() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     return waiting_.size() >= kMaxWaiting;
   }
 
  private:
   // Ends when nothing is left. What is being closed stays in line: it counts.
   void Run() {
-    std::unique_lock<std::mutex> lock(mutex_);
+    std::unique_lock lock(mutex_);
     while (!waiting_.empty()) {
       const int descriptor = waiting_.front().Release();
       lock.unlock();
@@ -55,7 +56,7 @@ class Closer {
     running_ = false;
   }
 
-  std::mutex mutex_;
+  ProcessMutex mutex_;
   std::deque<Descriptor> waiting_;  // guarded by mutex_
   bool running_ = false;            // guarded by mutex_
   uint32_t forks_ = ForkCount();    // guarded by mutex_

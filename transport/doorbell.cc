@@ -16,6 +16,7 @@
 #include "core/block_memory.h"
 #include "core/fork_guard.h"
 #include "core/full_fence.h"
+#include "core/process_wide.h"
 #include "core/status.h"
 #include "transport/descriptor_message.h"
 #include "transport/memory_file.h"
@@ -105,23 +106,24 @@ class PeerDoorbell::Page {
 };
 
 absl::StatusOr<std::shared_ptr<const PeerDoorbell::Page>> PeerDoorbell::Map(int page_fd) {
-  static std::mutex& mutex = NewMutexHeldOverFork();
-  static auto* const known = new std::vector<std::weak_ptr<const Page>>;  // guarded by mutex
+  static constinit ProcessMutex mutex;
+  static constinit ProcessWide<std::vector<std::weak_ptr<const Page>>> all;
+  auto& known = all.Get();  // guarded by mutex
   struct stat facts;
   WEFT_ASSIGN_OR_RETURN(const uint64_t bytes, SealedFileBytes(page_fd));
   if (bytes != kPageBytes) {
     return absl::InvalidArgumentError("a peer's doorbell page has the wrong size");
   }
   if (fstat(page_fd, &facts) != 0) return StatusFromErrno(errno, "fstat of a peer's doorbell page");
-  const std::lock_guard<std::mutex> lock(mutex);
-  std::erase_if(*known, [](const auto& page) { return page.expired(); });
-  for (const std::weak_ptr<const Page>& page : *known) {
+  const std::lock_guard lock(mutex);
+  std::erase_if(known, [](const auto& page) { return page.expired(); });
+  for (const std::weak_ptr<const Page>& page : known) {
     if (auto mapped = page.lock(); mapped != nullptr && mapped->Is(facts)) return mapped;
   }
   void* const memory = mmap(nullptr, kPageBytes, PROT_READ, MAP_SHARED, page_fd, /*offset=*/0);
   if (memory == MAP_FAILED) return StatusFromErrno(errno, "mapping a peer's doorbell page");
   auto page = std::make_shared<const Page>(facts, memory);
-  known->push_back(page);
+  known.push_back(page);
   return page;
 }
 

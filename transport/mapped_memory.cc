@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/block_memory.h"
+#include "core/process_wide.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/huge_mapping.h"
@@ -41,7 +42,8 @@ const char* NameOf(Pages pages) {
 
 // Whether the kernel gives transparent huge pages to files in memory that ask for them.
 bool FilesMayBeHuge() {
-  static const bool may = [] {
+  static constinit ProcessWide<bool> may;
+  return may.Get([] {
     char text[128] = {};
     const int fd = open("/sys/kernel/mm/transparent_hugepage/shmem_enabled", O_RDONLY | O_CLOEXEC);
     if (fd < 0) return false;
@@ -49,8 +51,7 @@ bool FilesMayBeHuge() {
     close(fd);
     const std::string_view words(text, length > 0 ? static_cast<size_t>(length) : 0);
     return words.find("[never]") == words.npos && words.find("[deny]") == words.npos;
-  }();
-  return may;
+  });
 }
 
 MemoryKind KindOf(MappedMemoryOptions::Source source) {

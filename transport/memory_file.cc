@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "core/check.h"
 #include "core/fork_guard.h"
+#include "core/process_wide.h"
 #include "core/random.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -41,23 +42,22 @@ uint64_t NewIdentity() {
 // The mappings of this process, by where they begin.
 class FileMappings {
  public:
-  FileMappings() { HoldOverFork(mutex_); }
-
+  // Used by destructors of static objects, too.
   static FileMappings& Get() {
-    static auto* const mappings = new FileMappings;  // used by destructors of static objects too
-    return *mappings;
+    static constinit ProcessWide<FileMappings> mappings;
+    return mappings.Get();
   }
 
   void Add(ByteSpan memory, const FilePlace& place) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     mappings_[Begin(memory)] = {memory.size(), place};
   }
   void Remove(ByteSpan memory) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     WEFT_CHECK(mappings_.erase(Begin(memory)) == 1);  // Ours: ranges are given back once
   }
   FilePlace Find(ByteSpan memory) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     auto next = mappings_.upper_bound(Begin(memory));
     if (next == mappings_.begin()) return {};
     const auto& [begin, mapping] = *std::prev(next);
@@ -76,7 +76,7 @@ class FileMappings {
 
   static uintptr_t Begin(ByteSpan memory) { return reinterpret_cast<uintptr_t>(memory.data()); }
 
-  std::mutex mutex_;
+  ProcessMutex mutex_;
   std::map<uintptr_t, Mapping> mappings_;  // guarded by mutex_
 };
 

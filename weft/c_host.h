@@ -1,5 +1,6 @@
 // What a program in C gives to Weft, its memory and its log, and what it is told in turn: numbers.
-// Read weft/c.h first; weft_engine_options has the clock, and weft/c_server.h the executor.
+// Read weft/c.h first; weft_engine_options has the clock, and a log for each instance;
+// weft/c_server.h has the executor.
 //
 //   weft_memory_hooks hooks = {.struct_size = sizeof(hooks), .take = take, .give = give};
 //   weft_log log = {.struct_size = sizeof(log), .write = write};
@@ -75,9 +76,9 @@ struct weft_log {
 };
 
 // The process's: of all that is not said in the turns of an engine with a log of its own
-// (weft_engine_options.log). NULL: silence, which it begins with (unless WEFT_LOG is in the
-// environment). When this returns write() of the one before is not running, and is not called
-// again. REQUIRES: not inside a write().
+// (weft_engine_options.log, weft_server_options.log). NULL: silence, which it begins with (unless
+// WEFT_LOG is in the environment). When this returns write() of the one before is not running, and
+// is not called again. REQUIRES: not inside a write().
 weft_status* weft_log_set(const weft_log* log);
 
 // --- metrics: what was counted ------------------------------------------------------------------

@@ -15,7 +15,8 @@
 //
 // A handler runs on the server's engine and does not block, or on threads of the program's
 // (weft_executor); it may answer later, on any thread. It has the right and the duty to finish its
-// call, exactly once.
+// call, exactly once. So a program whose data belongs to threads of its own needs no executor: the
+// handler looks at the request, on the engine, and hands the call to the thread that its key names.
 //
 // Copies: a request is copied once, out of the memory that it was received in, as the fields of a
 //   C++ message are. A reply is copied once, into the memory that it is sent from, if it lies in
@@ -83,6 +84,7 @@ typedef struct weft_server_options {
   uint32_t stream_window_bytes;
   uint32_t log_allowed_calls;     // with a policy: the first of each client and method
   const weft_executor* executor;  // of all handlers; NULL: they run on the engine
+  const weft_log* log;            // of a server without an engine: as the engine's
 } weft_server_options;
 
 // `engine`: NULL: one of its own, with a thread.

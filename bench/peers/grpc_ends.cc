@@ -69,8 +69,7 @@ std::shared_ptr<grpc::ChannelCredentials> Trust(std::string roots) {
 
 grpc::ByteBuffer BufferOf(const grpc::Slice& slice) { return grpc::ByteBuffer(&slice, 1); }
 
-// --- server
-// ---------------------------------------------------------------------------------------
+// --- server -------------------------------------------------------------------------------------
 
 using Service = GrpcPeer::WithRawMethod_Fetch<
     GrpcPeer::WithAsyncMethod_Talk<GrpcPeer::WithAsyncMethod_Echo<GrpcPeer::Service>>>;
@@ -273,8 +272,7 @@ class GrpcServer final : public ServerEnd {
   std::vector<std::unique_ptr<Slot>> slots_;
 };
 
-// --- client
-// ---------------------------------------------------------------------------------------
+// --- client -------------------------------------------------------------------------------------
 
 // One call at a time, again and again.
 class ClientCall {

@@ -122,8 +122,7 @@ class Outbox {
   uint64_t owed_ = 0;
 };
 
-// --- setting up
-// -----------------------------------------------------------------------------------
+// --- setting up ---------------------------------------------------------------------------------
 
 // The port of 127.0.0.1, or the abstract name, that the kernel chose.
 struct Address {
@@ -192,8 +191,7 @@ absl::StatusOr<int> ConnectToIt(const WorkloadOptions& options) {
   return fd;
 }
 
-// --- server
-// ---------------------------------------------------------------------------------------
+// --- server -------------------------------------------------------------------------------------
 
 class SocketServer final : public ServerEnd {
  public:
@@ -246,8 +244,7 @@ class SocketServer final : public ServerEnd {
   bool over_ = false;
 };
 
-// --- client
-// ---------------------------------------------------------------------------------------
+// --- client -------------------------------------------------------------------------------------
 
 class SocketClient final : public ClientEnd {
  public:

@@ -30,6 +30,13 @@ enum class ReplyType : int {
   kNull = 4,
 };
 
+// What a key is needed for, and what a channel, to ask whether a user may.
+constexpr int kKeyAccess = 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7;  // read, update, insert, delete
+constexpr int kPublish = 1 << 1;
+
+// What a user is refused, as Redis' log of that numbers it.
+enum class Refused : int { kCommand = 1, kKey = 2, kChannel = 3 };
+
 // Since Redis 7.0. Subevents: the loop is about to sleep, and has slept. Redis writes its log of
 // commands (appendonly) between the two.
 struct Event {
@@ -65,6 +72,13 @@ using TimerId = uint64_t;
   NAME(void, FreeModuleUser, (User*))                                              \
   NAME(Context*, GetDetachedThreadSafeContext, (Context*))                         \
   NAME(void, SetContextUser, (Context*, const User*))                              \
+  NAME(int*, GetCommandKeysWithFlags,                                              \
+       (Context*, String * *words, int count, int* keys, int** flags))             \
+  NAME(void, Free, (void*))                                                        \
+  NAME(int, ACLCheckCommandPermissions, (User*, String * *words, int count))       \
+  NAME(int, ACLCheckKeyPermissions, (User*, String * key, int flags))              \
+  NAME(int, ACLCheckChannelPermissions, (User*, String * channel, int flags))      \
+  NAME(int, ACLAddLogEntry, (Context*, User*, String * object, int refused))       \
   NAME(CallReply*, Call, (Context*, const char* command, const char* format, ...)) \
   NAME(void, FreeCallReply, (CallReply*))                                          \
   NAME(int, CallReplyType, (CallReply*))                                           \

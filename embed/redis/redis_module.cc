@@ -6,7 +6,8 @@
 // Behind the address stand WHOM USER, WHOM USER, ...: commands of WHOM, as a policy's rules name a
 // client (weft/authorization.h: uid:1000, anyone), run as that user of Redis' access lists (ACL).
 // The first that names a client counts. Who is named by none, whose user is not there or is off, or
-// may not run the command on these keys, gets PERMISSION_DENIED, and nothing has run.
+// may not run the command on these keys, gets PERMISSION_DENIED, and nothing has run. Redis' log of
+// what its users were refused (ACL LOG) has the last of these, under the user's name.
 //
 // Weft starts no thread here. The engine makes turns before each sleep of the loop, in which
 // requests are taken and carried out; their replies leave when the loop has slept: between the two
@@ -28,12 +29,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/string_view.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "embed/redis/redis_api.h"
@@ -117,7 +121,8 @@ class Users {
 // A user as he is now: Redis may change or delete him between two commands.
 class ActingUser {
  public:
-  ActingUser(Context* context, const std::string& name) {
+  // `name` outlives it.
+  ActingUser(Context* context, const std::string& name) : name_(name) {
     String* const word = api.CreateString(context, name.data(), name.size());
     user_ = api.GetModuleUserFromUserName(word);
     api.FreeString(context, word);
@@ -134,13 +139,61 @@ class ActingUser {
     if (user_ != nullptr) api.FreeModuleUser(user_);
   }
 
+  const std::string& name() const { return name_; }
   User* get() const { return user_; }
   bool may_act() const { return user_ != nullptr && !is_off_; }
 
  private:
+  const std::string& name_;
   User* user_ = nullptr;
   bool is_off_ = false;
 };
+
+// Of those with a channel that a module may call.
+bool IsPublish(const std::vector<String*>& words) {
+  if (words.size() < 2) return false;
+  size_t bytes = 0;
+  const char* const name = api.StringPtrLen(words[0], &bytes);
+  const std::string text = absl::AsciiStrToLower(absl::string_view(name, bytes));
+  return text == "publish" || text == "spublish";
+}
+
+// What a command needs and its user is refused.
+struct Denial {
+  Refused what;
+  int at;  // of the command's words
+};
+
+// Redis asks the same again before it runs the command, but 7.0 logs what it refuses then under the
+// name of the default user.
+std::optional<Denial> FindDenial(User* user, std::vector<String*>& words) {
+  const auto count = static_cast<int>(words.size());
+  int keys = 0;
+  int* flags = nullptr;
+  errno = 0;
+  int* const places = api.GetCommandKeysWithFlags(nullptr, words.data(), count, &keys, &flags);
+  // No command, or not its number of words: Redis says so itself. (It ends when it is asked about
+  // keys of a command that has too few words.)
+  if (places == nullptr && errno != 0) return std::nullopt;
+  std::optional<Denial> denial;
+  if (api.ACLCheckCommandPermissions(user, words.data(), count) != kOk) {
+    denial = {Refused::kCommand, 0};
+    for (int i = keys; i-- > 0;) {
+      // Of most commands Redis does not tell for what.
+      const int wanted = (flags[i] & kKeyAccess) != 0 ? flags[i] & kKeyAccess : kKeyAccess;
+      String* const key = words[static_cast<size_t>(places[i])];
+      if (api.ACLCheckKeyPermissions(user, key, wanted) != kOk) denial = {Refused::kKey, places[i]};
+    }
+    if (IsPublish(words) && api.ACLCheckChannelPermissions(user, words[1], kPublish) != kOk) {
+      denial = {Refused::kChannel, 1};
+    }
+  }
+  if (places != nullptr) {
+    api.Free(places);
+    api.Free(flags);
+  }
+  return denial;
+}
 
 class CommandsService final : public Commands::Service {
  public:
@@ -167,7 +220,7 @@ class CommandsService final : public Commands::Service {
       return call.Finish(absl::PermissionDeniedError(
           StrCat("Redis' user ", *name, user.get() == nullptr ? " is not there" : " is off")));
     }
-    Run(std::move(call), user.get());
+    Run(std::move(call), &user);
   }
 
   // What Redis propagates of a command belongs to the context of the event it was run in.
@@ -186,8 +239,16 @@ class CommandsService final : public Commands::Service {
   // behind them is refused until they have been sent; a Server counts them only from then on.
   static constexpr size_t kMaxHeldBytes = size_t{64} << 20;
 
+  static absl::Status DenialError(const std::string& user, Refused what) {
+    return absl::PermissionDeniedError(
+        StrCat("Redis' user ", user,
+               what == Refused::kKey       ? " may not access one of the command's keys"
+               : what == Refused::kChannel ? " may not publish to this channel"
+                                           : " may not run this command"));
+  }
+
   // `user`: null: who may everything.
-  void Run(UnaryCall<Command, Reply> call, User* user) {
+  void Run(UnaryCall<Command, Reply> call, const ActingUser* user) {
     std::vector<String*> words;
     words.reserve(static_cast<size_t>(call.request().words_size()));
     for (const std::string& word : call.request().words()) {
@@ -199,10 +260,17 @@ class CommandsService final : public Commands::Service {
     const char* const name = call.request().words(0).c_str();
     CallReply* reply = nullptr;
     bool is_denied = false;
+    const auto denial = user == nullptr ? std::optional<Denial>() : FindDenial(user->get(), words);
+    if (denial.has_value()) {
+      String* const object = words[static_cast<size_t>(denial->at)];
+      api.ACLAddLogEntry(acting_context_, user->get(), object, static_cast<int>(denial->what));
+      for (String* const word : words) api.FreeString(context_, word);
+      return call.Finish(DenialError(user->name(), denial->what));
+    }
     if (user == nullptr) {
       reply = api.Call(context_, name, "!SMEv", words.data() + 1, words.size() - 1);
     } else {
-      api.SetContextUser(acting_context_, user);
+      api.SetContextUser(acting_context_, user->get());
       errno = 0;
       reply = api.Call(acting_context_, name, "!SMECv", words.data() + 1, words.size() - 1);
       is_denied = errno == EACCES;

@@ -157,17 +157,22 @@ class RedisTest(unittest.TestCase):
     def test_commands_run_as_the_user_that_is_for_their_client(self):
         redis = self.start("uid:%d" % os.getuid(), "app")
         self.assert_denied(redis.weft("GET", "app:1"), "user app is not there")
-        redis.own("ACL", "SETUSER", "app", "on", "~app:*", "+get", "+set", "+sort")
+        redis.own("ACL", "SETUSER", "app", "on", "~app:*", "+get", "+set", "+sort",
+                  "+publish", "resetchannels")
         self.assertEqual(redis.weft("SET", "app:1", "x"), (0, "OK\n"))
         self.assertEqual(redis.weft("GET", "app:1"), (0, "x\n"))
         self.assert_denied(redis.weft("SET", "other", "x"), "keys")
         self.assert_denied(redis.weft("DEL", "app:1"), "command")
+        self.assert_denied(redis.weft("PUBLISH", "news", "x"), "channel")
         self.assertEqual(redis.own("EXISTS", "app:1", "other"), "1\n")
         # What cannot be a command is refused as ever, and ends nobody.
         for words in (("GET",), ("NOSUCHCOMMAND",), ("",), ("SET", "app:1"),
                       ("ACL", "DELUSER", "app")):
             self.assertEqual(redis.weft(*words)[0], 1, words)
-        self.assertIn("object\nother\n", redis.own("ACL", "LOG"))
+        log = redis.own("ACL", "LOG")
+        for denied in (("key", "other"), ("command", "DEL"), ("channel", "news")):
+            self.assertIn("reason\n%s\ncontext\nmodule\nobject\n%s\nusername\napp\n" % denied, log)
+        self.assertNotIn("username\ndefault\n", log)
         # What a command looks at besides its keys is the user's, too.
         redis.own("RPUSH", "app:list", "1")
         status, said = redis.weft("SORT", "app:list", "GET", "secret:*")

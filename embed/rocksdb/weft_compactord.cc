@@ -3,9 +3,8 @@
 //
 // It knows RocksDB's own comparator and block-based tables only (--table_options). A database with
 // operators or filters of its own needs a worker of its own: a Compactor (compactor.h) in a program
-// that has them. A kill loses the
-// compactions that ran; who asked for them runs them by itself. What it says and how it ends:
-// embed/server_program.h.
+// that has them. A kill loses the compactions that ran; who asked for them runs them by itself.
+// What it says and how it ends: embed/server_program.h.
 #include <memory>
 #include <string>
 #include <utility>

@@ -10,9 +10,9 @@
 // Weft's callbacks run inside of Wait(). Each Wait() begins with a turn of the engine, so what the
 // program has started since the last one leaves.
 //
-// Unlike epoll_wait() it may return 0 before the time is over: nothing of the program's is ready, and
-// Weft had something to do. The program's own events have data.fd: with data.ptr, compare a pointer
-// of your own below.
+// Unlike epoll_wait() it may return 0 before the time is over: nothing of the program's is ready,
+// and Weft had something to do. The program's own events have data.fd: with data.ptr, compare a
+// pointer of your own below.
 //
 // Threads: the loop's, which owns the engine from now on. Lifetime: descriptor and engine outlive
 //   it. Errors: epoll_wait's.

@@ -19,8 +19,7 @@
 #include "weft/server.h"
 #include "weft/service.h"
 
-// --- memory
-// ---------------------------------------------------------------------------------------
+// --- memory -------------------------------------------------------------------------------------
 
 // The host's allocator: here the C library's, behind a limit.
 class HostMemory {
@@ -50,8 +49,7 @@ class HostMemory {
   std::atomic<uint64_t> taken_{0};
 };
 
-// --- clock
-// ----------------------------------------------------------------------------------------
+// --- clock --------------------------------------------------------------------------------------
 
 // The host's time, which never goes back on any thread.
 class HostClock final : public weft::Clock {
@@ -62,8 +60,7 @@ class HostClock final : public weft::Clock {
   static constexpr uint64_t kSinceEpochNs = 1'000'000'000'000;
 };
 
-// --- executors
-// ------------------------------------------------------------------------------------
+// --- executors ----------------------------------------------------------------------------------
 
 // Texts of one shard are counted on one thread, whichever connection they come by.
 class ByFirstLetter final : public weft::Executor {
@@ -113,12 +110,13 @@ absl::Status Run() {
       {.take = HostMemory::Take, .give = HostMemory::Give, .context = &memory});
   if (!hooked.ok()) return hooked;
 
-  static std::atomic<int> lines{0};
-  weft::SetLogSink([](const weft::LogRecord&) { ++lines; }, weft::LogLevel::kDebug);
+  // This instance's: another one in the process has its own. It outlives whatever has it.
+  std::atomic<int> lines{0};
+  weft::Log log([&lines](const weft::LogRecord&) { ++lines; }, weft::LogLevel::kInfo);
 
   ByFirstLetter shards;  // it and the service outlive the server
   Notes service(shards);
-  auto server = weft::Server::Create({.max_sessions = 0, .engines = 2});
+  auto server = weft::Server::Create({.max_sessions = 0, .log = &log, .engines = 2});
   if (!server.ok()) return server.status();
   for (size_t number = 0; number < 2; ++number) shards.Add((*server)->engine(number));
   if (auto added = (*server)->AddService(&service, &shards); !added.ok()) return added;
@@ -127,6 +125,7 @@ absl::Status Run() {
   HostClock clock;
   weft::EngineOptions options;
   options.clock = &clock;
+  options.log = &log;
   options.drive = weft::EngineOptions::Drive::kCaller;  // and no thread is started
   auto engine = weft::OpenNetworkEngine(options);
   if (!engine.ok()) return engine.status();

@@ -110,8 +110,7 @@ std::string_view RecordOf(const LayoutCall& bodies) {
   return {static_cast<const char*>(bodies.request_record), bodies.layouts->request.type->bytes};
 }
 
-// --- bodies: what a call sends, and where its reply goes
-// ------------------------------------------
+// --- bodies: what a call sends, and where its reply goes ----------------------------------------
 
 // A call of protobuf messages.
 struct MessageCall {

@@ -30,17 +30,16 @@ uint32_t BoundServices::Bind(const ServiceDescriptor& service) {
   }
   const auto count = static_cast<uint32_t>(CountOf(service));
   if (count > kMaxMethods - next_) return kMaxMethods;
-  bound_.push_back({next_, &service});
+  bound_.push_back({next_, &service, newest_.load(std::memory_order_relaxed)});
+  newest_.store(&bound_.back(), std::memory_order_release);
   next_ += count;
   return next_ - count;
 }
 
 BoundServices::Found BoundServices::Find(uint32_t method) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto bound = std::find_if(bound_.begin(), bound_.end(), [&](const Bound& b) {
-    return method >= b.first && method - b.first < CountOf(*b.service);
-  });
-  if (bound == bound_.end()) return {};
+  const Bound* bound = newest_.load(std::memory_order_acquire);
+  while (bound != nullptr && method < bound->first) bound = bound->before;
+  if (bound == nullptr || method - bound->first >= CountOf(*bound->service)) return {};
   return {bound->service, &DescriptorOf(*bound->service, method - bound->first)};
 }
 

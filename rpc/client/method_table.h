@@ -12,7 +12,9 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -27,7 +29,7 @@
 namespace weft {
 
 // What stubs have bound: the channel's numbers of methods, whatever server they are called at.
-// Threads: any.
+// Threads: any. Find() is on the way of calls with interceptors or retries: it takes no lock.
 class BoundServices {
  public:
   // Methods and forms of all bound services; stubs beyond fail their calls with RESOURCE_EXHAUSTED.
@@ -43,15 +45,18 @@ class BoundServices {
   Found Find(uint32_t method) const;
 
  private:
+  // Constant once it is the newest.
   struct Bound {
     uint32_t first;
     const ServiceDescriptor* service;
+    const Bound* before;  // with the numbers below; null: none
   };
 
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::vector<Bound> bound_;
+  std::mutex mutex_;  // of those who bind
+  // Guarded by mutex_. What is there stays where it is.
+  std::deque<Bound> bound_;
   uint32_t next_ = 0;
+  std::atomic<const Bound*> newest_{nullptr};
 };
 
 class MethodTable {

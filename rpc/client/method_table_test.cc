@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "rpc/wire/hello.pb.h"
@@ -74,6 +76,47 @@ TEST_F(MethodTableTest, WhatCouldNotBeBoundHasNoNumber) {
     EXPECT_EQ(table_.Resolve(method, "somewhere").status().code(),
               absl::StatusCode::kResourceExhausted);
   }
+}
+
+TEST(BoundServicesTest, EachNumberIsAMethodOfItsService) {
+  std::vector<MethodDescriptor> methods;
+  for (const char* const name : {"A", "B", "C"})
+    methods.push_back({name, "", "", nullptr, nullptr});
+  const ServiceDescriptor first{"test.First", methods};
+  const ServiceDescriptor empty{"test.Empty", {}};
+  const ServiceDescriptor last{"test.Last", methods};
+  BoundServices bound;
+  EXPECT_EQ(bound.Find(0).service, nullptr);
+  EXPECT_EQ(bound.Bind(first), 0u);
+  EXPECT_EQ(bound.Bind(empty), 3u);
+  EXPECT_EQ(bound.Find(3).service, nullptr);
+  EXPECT_EQ(bound.Bind(last), 3u);
+  EXPECT_EQ(bound.Bind(first), 0u) << "the same again";
+  for (uint32_t method = 0; method < 6; ++method) {
+    const BoundServices::Found found = bound.Find(method);
+    EXPECT_EQ(found.service, method < 3 ? &first : &last) << method;
+    EXPECT_EQ(found.method->name, methods[method % 3].name) << method;
+  }
+  EXPECT_EQ(bound.Find(6).service, nullptr);
+}
+
+// Threads with engines of their own, whose calls have interceptors, share this.
+TEST(BoundServicesTest, WhatIsBoundIsFoundWhileOthersBind) {
+  std::vector<MethodDescriptor> methods = {{"A", "", "", nullptr, nullptr}};
+  const std::vector<ServiceDescriptor> services(1000, ServiceDescriptor{"test.One", methods});
+  BoundServices bound;
+  std::atomic<uint32_t> ready = 0;
+  std::thread binds([&] {
+    for (const ServiceDescriptor& service : services) ready = bound.Bind(service) + 1;
+  });
+  uint32_t seen = 0;
+  while (seen < services.size()) {
+    seen = ready;
+    if (seen == 0) continue;
+    EXPECT_EQ(bound.Find(seen - 1).service, &services[seen - 1]);
+    EXPECT_EQ(bound.Find(0).service, &services[0]);
+  }
+  binds.join();
 }
 
 }  // namespace

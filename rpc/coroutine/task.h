@@ -203,8 +203,7 @@ class [[nodiscard]] Task {
     return internal::TaskAwaiter<T>{frame_};
   }
 
-  // --- for who is no coroutine (await.h has Start(), Wait())
-  // --------------------------------------
+  // --- for who is no coroutine (await.h has Start(), Wait()) ------------------------------------
 
   // `end` is called when it is over; before that this is not destroyed. REQUIRES: as above.
   void Begin(internal::TaskPromise::End end, void* context, Executor* executor) {

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/process_wide.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/operation/on_engine.h"
@@ -93,13 +94,13 @@ void DnsSource::Refresh() {
 // --- c-ares on an engine ------------------------------------------------------------------------
 
 absl::Status DnsSource::OpenResolver() {
-  static const int library = ares_library_init(ARES_LIB_INIT_ALL);
+  static constinit ProcessWide<int> library;
   ares_options options = {};
   options.timeout = kFirstTimeoutMs;
   options.tries = kTries;
   options.sock_state_cb = &DnsSource::OnSocketState;
   options.sock_state_cb_data = this;
-  int status = library;
+  int status = library.Get([] { return ares_library_init(ARES_LIB_INIT_ALL); });
   if (status == ARES_SUCCESS) {
     status = ares_init_options(&resolver_, &options,
                                ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_SOCK_STATE_CB);

@@ -182,8 +182,7 @@ class World {
     connections_.clear();
   }
 
-  // --- events
-  // -------------------------------------------------------------------------------------
+  // --- events -----------------------------------------------------------------------------------
 
   void Events() {
     for (int i = 0; i < kMostEvents && input_.more(); ++i) {
@@ -211,8 +210,7 @@ class World {
     }
   }
 
-  // --- the server's side of HTTP
-  // ------------------------------------------------------------------
+  // --- the server's side of HTTP ----------------------------------------------------------------
 
   void Listen() {
     while (connections_.size() < kMostConnections) {
@@ -293,8 +291,7 @@ class World {
     return "HTTP/1.1 200 So\r\nTransfer-Encoding: chunked\r\n\r\n" + Chunk(line + "\n");
   }
 
-  // --- messages
-  // -----------------------------------------------------------------------------------
+  // --- messages ---------------------------------------------------------------------------------
 
   void SetHeader(rpc::EtcdHeader* header) {
     const uint8_t how = right_ ? 0 : input_.U8();

@@ -152,6 +152,7 @@ absl::Status EtcdSource::TakeChanges(std::string_view json) {
     }
   }
   if (servers_.size() > kMaxServersListed) {
+    telling_.due = false;
     return absl::UnavailableError(
         StrCat("it has more than ", kMaxServersListed, " keys below ", target_.prefix));
   }
@@ -183,6 +184,9 @@ bool EtcdSource::Put(const rpc::EtcdKeyValue& entry) {
 }
 
 void EtcdSource::SayServers() {
+  telling_.due = telling_.armed();
+  if (telling_.due) return;
+  ScheduleIn(*engine_, telling_, kTellUs);
   if (servers_.empty()) {
     return host_->OnSourceFailed(
         absl::UnavailableError(StrCat("etcd has no server below ", target_.prefix)));

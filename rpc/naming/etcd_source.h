@@ -14,6 +14,9 @@
 // anew. So it is when etcd has lost its data, or another cluster answers, which its revision and
 // its cluster's number show.
 //
+// Each telling has all servers, so that changes that come close together, as those of a fleet that
+// starts, are told together: at once, and then once in kTellUs.
+//
 // Threads, lifetime: AddressSource's; on an engine of the real clock.
 // Errors: EtcdClient's; no key below the prefix has a server; more than kMaxServersListed. Pauses
 //   between attempts grow from kMinPauseUs to kMaxPauseUs, and each attempt is at the next member.
@@ -48,6 +51,8 @@ class EtcdSource final : public AddressSource, private EtcdClient::Host, private
   static constexpr uint64_t kMinPauseUs = 100'000;     // a member that restarts takes a second
   static constexpr uint64_t kMaxPauseUs = 10'000'000;  // of all clients of a cluster that is down
   static constexpr size_t kMaxValueBytes = 1024;       // an address and a zone, with some to spare
+  // A list of kMaxServersListed takes some milliseconds to be told and looked at.
+  static constexpr uint64_t kTellUs = 20'000;
 
   EtcdSource(EtcdTarget target, const EtcdOptions& options)
       : target_(std::move(target)), options_(options) {}
@@ -69,7 +74,20 @@ class EtcdSource final : public AddressSource, private EtcdClient::Host, private
   absl::Status TakeList(std::string_view json);
   absl::Status TakeChanges(std::string_view json);
   bool Put(const rpc::EtcdKeyValue& entry);
-  void SayServers();
+  void SayServers();  // now, or soon
+
+  // The pause between two tellings.
+  class Telling final : public Timer {
+   public:
+    explicit Telling(EtcdSource* source) : source_(*source) {}
+    bool due = false;  // when the pause is over
+
+   private:
+    void OnTimer() override {
+      if (std::exchange(due, false)) source_.SayServers();
+    }
+    EtcdSource& source_;
+  };
 
   const EtcdTarget target_;
   const EtcdOptions options_;
@@ -82,6 +100,7 @@ class EtcdSource final : public AddressSource, private EtcdClient::Host, private
   State state_ = State::kPaused;
   bool watch_answers_ = false;                   // the first message of this watch has come
   std::map<std::string, ListedServer> servers_;  // by key
+  Telling telling_{this};
   // Of what servers_ are.
   int64_t revision_ = 0;  // 0: not known
   uint64_t cluster_ = 0;

@@ -167,6 +167,23 @@ TEST_F(EtcdSourceTest, ServersComeAndGoAsEtcdSaysIt) {
   EXPECT_EQ(heard_.failures, 0);
 }
 
+// Each telling has the whole list: a fleet that starts would have it copied and looked at for each
+// of its servers.
+TEST_F(EtcdSourceTest, ChangesThatComeCloseTogetherAreToldTogether) {
+  constexpr int kServers = 200;
+  etcd_.Put("/kv/0", "a:1");
+  StartAndWatch();
+  for (int i = 1; i < kServers; ++i) etcd_.Put(StrCat("/kv/", i), StrCat("a:", i + 1));
+  ASSERT_TRUE(RunUntil([&] { return heard_.servers.size() == kServers; })) << heard_.failure;
+  EXPECT_LT(heard_.times, kServers / 4);
+  // The last one is not forgotten, nor is one that comes by itself.
+  etcd_.Delete("/kv/0");
+  ASSERT_TRUE(RunUntil([&] { return heard_.servers.size() == kServers - 1; }));
+  RunFor(1);
+  etcd_.Delete("/kv/1");
+  ASSERT_TRUE(RunUntil([&] { return heard_.servers.size() == kServers - 2; }));
+}
+
 TEST_F(EtcdSourceTest, AValueThatIsNoServerIsLeftOut) {
   etcd_.Put("/kv/1", "a:1");
   etcd_.Put("/kv/2", "nonsense");

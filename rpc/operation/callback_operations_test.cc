@@ -29,8 +29,7 @@ struct Item : ListNode<> {
   int* const alive_;
 };
 
-// --- SpareList
-// ----------------------------------------------------------------------------------
+// --- SpareList ----------------------------------------------------------------------------------
 
 TEST(SpareListTest, GivesBackTheOneThatCameLast) {
   SpareList<Item, 2> spare;
@@ -58,8 +57,7 @@ TEST(SpareListTest, KeepsNoMoreThanItsLimitAndDestroysWhatItKeeps) {
   EXPECT_EQ(alive, 0);
 }
 
-// --- EarlyEnds
-// ----------------------------------------------------------------------------------
+// --- EarlyEnds ----------------------------------------------------------------------------------
 
 class EarlyEndsTest : public testing::Test {
  protected:
@@ -121,8 +119,7 @@ TEST_F(EarlyEndsTest, KnowsWhichOperationIsBeingStarted) {
   EXPECT_FALSE(ends_.IsStarting(outer));
 }
 
-// --- StartOrPost, PostOwned
-// ---------------------------------------------------------------------
+// --- StartOrPost, PostOwned ---------------------------------------------------------------------
 
 // What StartOrPost() does on this thread.
 std::string WayOf(EngineCore& engine, bool behind) {

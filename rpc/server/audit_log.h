@@ -51,8 +51,9 @@ class AuditLog {
  private:
   RateBudget& BudgetOf(const PathInfo& client);
 
-  // A line has mostly 300 bytes, and up to 4 KiB where names have to be escaped: 20 in a second are 0.5 GB in a day. The burst is for
-  // many clients that come back at once after a change of the rules.
+  // A line has mostly 300 bytes, and up to 4 KiB where names have to be escaped: 20 in a second are
+  // 0.5 GB in a day. The burst is for many clients that come back at once after a change of the
+  // rules.
   RateBudget denied_{/*burst=*/100, /*interval_ns=*/50'000'000};
   RateBudget allowed_{/*burst=*/100, /*interval_ns=*/50'000'000};
   // Refusals of one client: the first ones of a client that calls methods which it may not call,

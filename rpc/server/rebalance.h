@@ -18,9 +18,8 @@
 // for the next connection, as calls do); it has its next connection before it leaves this one
 // (moves_ahead in its hello: not with many servers, or exactly-once calls, where new calls would
 // wait for the last one here); it has not asked for this engine (LinkOptions::server_engine); and
-// it is no peer's. A client that nobody drives would hear of it
-// with its next call: it is asked only if it has called since the last look, and until then it
-// loads no engine.
+// it is no peer's. A client that nobody drives would hear of it with its next call: it is asked
+// only if it has called since the last look, and until then it loads no engine.
 //
 // The engine's counters say how often it has looked (rebalance.looks), and how many clients it has
 // asked (rebalance.asked).

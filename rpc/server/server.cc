@@ -49,12 +49,6 @@ absl::Status CheckEngines(const ServerOptions& options) {
                                              "\" beside ", options.engines,
                                              " engines: a server with peers has one engine"));
   }
-  if (options.max_sessions != 0 || options.completion_store != nullptr) {
-    return absl::InvalidArgumentError(
-        StrCat("ServerOptions::max_sessions is ", options.max_sessions, " beside ", options.engines,
-               " engines: calls that run exactly once need a server with one engine; set "
-               "max_sessions to 0, and no completion_store"));
-  }
   if (options.limits.per_client != 0 || !options.limits.per_method.empty()) {
     return absl::InvalidArgumentError(
         StrCat("ServerOptions::limits has per_client or per_method beside ", options.engines,
@@ -64,19 +58,17 @@ absl::Status CheckEngines(const ServerOptions& options) {
   return absl::OkStatus();
 }
 
-// While one process follows another both run calls, and neither knows which ones the other has run.
-absl::Status CheckHandover(const ServerOptions& options) {
-  if (options.handover_path.empty()) return absl::OkStatus();
+// What a server knows of such calls belongs to one engine of one process: a client that comes again
+// may reach another one, while both run calls.
+absl::Status CheckExactlyOnce(const ServerOptions& options) {
   if (options.max_sessions == 0 && options.completion_store == nullptr) return absl::OkStatus();
-  if (options.max_sessions == 0) {
-    return absl::InvalidArgumentError(
-        "ServerOptions::completion_store is set beside a handover_path: calls that run exactly once "
-        "could run in both processes; set no completion_store");
-  }
-  return absl::InvalidArgumentError(
-      StrCat("ServerOptions::max_sessions is ", options.max_sessions,
-             " beside a handover_path: calls that run exactly once could run in both processes; "
-             "set max_sessions to 0, and no completion_store"));
+  if (options.engines == 1 && options.handover_path.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(StrCat(
+      options.max_sessions != 0 ? StrCat("ServerOptions::max_sessions is ", options.max_sessions)
+                                : "ServerOptions::completion_store is set",
+      " beside ", options.engines > 1 ? StrCat(options.engines, " engines") : "a handover_path",
+      ": calls that run exactly once need one engine of one process; set max_sessions to 0, and no "
+      "completion_store"));
 }
 
 std::vector<EngineCore*> EnginesOf(const std::vector<std::unique_ptr<ServerCore>>& cores) {
@@ -116,7 +108,7 @@ std::unique_ptr<Server> Server::Make(Engines own_engines, const ServerOptions& o
 
 absl::Status Server::Check(const ServerOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckEngines(options));
-  WEFT_RETURN_IF_ERROR(CheckHandover(options));
+  WEFT_RETURN_IF_ERROR(CheckExactlyOnce(options));
   if (options.max_outstanding_calls < 1 || options.max_outstanding_calls > kMaxOutstandingCalls) {
     return absl::InvalidArgumentError(StrCat("ServerOptions::max_outstanding_calls is ",
                                              options.max_outstanding_calls, "; 1 to ",

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/process_wide.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/layout/method_layouts.h"
@@ -35,9 +36,9 @@ const PathInfo& ServerContext::path() const {
 }
 
 const std::string& ServerContext::peer_id() const {
-  static const auto* const none = new std::string();
+  static constinit ProcessWide<std::string> none;
   const ServedPeer* const peer = static_cast<const ServerCall&>(*this).connection_->peer().get();
-  return peer == nullptr ? *none : peer->id();
+  return peer == nullptr ? none.Get() : peer->id();
 }
 
 uint64_t ServerContext::peer_incarnation() const {
@@ -204,15 +205,15 @@ void ServerCall::EndExtras(const absl::Status& status) {
 }
 
 const Metadata& ServerContext::metadata() const {
-  static const auto* const none = new Metadata;
+  static constinit ProcessWide<Metadata> none;
   const auto& call = static_cast<const ServerCall&>(*this);
-  return call.uses_extras_ ? call.extras_.load(std::memory_order_relaxed)->received : *none;
+  return call.uses_extras_ ? call.extras_.load(std::memory_order_relaxed)->received : none.Get();
 }
 
 const absl::Cord& ServerContext::attachment() const {
-  static const absl::Cord* const none = new absl::Cord();
+  static constinit ProcessWide<absl::Cord> none;
   const auto& call = static_cast<const ServerCall&>(*this);
-  return call.uses_extras_ ? call.extras_.load(std::memory_order_relaxed)->attachment : *none;
+  return call.uses_extras_ ? call.extras_.load(std::memory_order_relaxed)->attachment : none.Get();
 }
 
 void ServerContext::SetReplyAttachment(absl::Cord attachment) {

@@ -64,7 +64,8 @@ def parse_memlock(text):
 def parse_run(arguments):
     parser = argparse.ArgumentParser(prog="./dev lab", usage=USAGE)
     parser.add_argument("--device", type=parse_devices, default=["rxe"], dest="devices",
-                        help="rxe (Soft-RoCE), siw (Soft-iWARP), several, as rxe,rxe, or none")
+                        help="rxe (Soft-RoCE, the default), siw (Soft-iWARP), up to four "
+                        "with commas, as rxe,siw or rxe,rxe, or none")
     parser.add_argument("--mtu", type=int, help="of the cards, in bytes")
     parser.add_argument("--timeout", type=float, default=DEFAULT_TIMEOUT_SECONDS,
                         help="seconds that COMMAND may take; %(default)s")

@@ -19,7 +19,7 @@ PATHS = {"tcp": ("none", "tcp"), "ofi_tcp": ("none", "ofi_tcp"),
          "rxe": ("rxe", "verbs"), "siw": ("siw", "verbs")}
 
 USAGE = """./dev lab pair [--path tcp,ofi_tcp,rxe,siw] [--list] [SCENARIO]...
-       ./dev lab pair --device rxe|siw|rxe,rxe|none [--faults 'SECONDS WHAT; ...'] -- SERVER CLIENT
+       ./dev lab pair --device rxe|siw|rxe,siw|rxe,rxe|none [--faults 'SECONDS WHAT; ...'] -- SERVER CLIENT
 
 Two machines with a cable between them. The first form plays the scenarios, with kv_server on one
 and a client on the other, and ends in "N passed, N failed". The second runs the shell line SERVER
@@ -32,7 +32,8 @@ def parse(arguments):
     parser.add_argument("--path", default=",".join(PATHS), help="of the scenarios: %(default)s")
     parser.add_argument("--list", action="store_true", help="the scenarios, and what happens there")
     parser.add_argument("--log", help="a file for everything that was said, with times")
-    parser.add_argument("--device", help="plays two commands instead of scenarios")
+    parser.add_argument("--device", help="of both machines, as ./dev lab's: "
+                        "plays two commands instead of scenarios")
     parser.add_argument("--faults", default="", help="what goes wrong; docs/lab.md tells the language")
     parser.add_argument("--mtu", type=int)
     parser.add_argument("--timeout", type=float, default=600, help="of CLIENT, in seconds")

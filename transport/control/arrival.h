@@ -74,6 +74,7 @@ class Arrival final : public ListNode<ArrivalTag>,
   void PutOut() override;
   bool tries_path() const override { return false; }
   bool waits_for_us() const override { return false; }  // it is looked at when it speaks
+  bool is_unread() const override { return true; }
   void Look();
 
   ControlContext* const context_;

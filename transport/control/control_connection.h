@@ -169,6 +169,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
   void PutOut() override;
   bool tries_path() const override;
   bool waits_for_us() const override { return !had_turn_ && context_->ready.IsLinked(this); }
+  bool is_unread() const override { return false; }
   void SendHeartbeat() override { socket_->SendIgnorable(ControlType::kHeartbeat); }
   bool HasUnread() const override { return socket_->HasUnread(); }
   void OnSilent() override;

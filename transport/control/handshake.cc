@@ -17,11 +17,11 @@ namespace {
 // as often as he likes. So they have the budget of the audit log (rpc/server/audit_log.h): at once,
 // what two clients with the most candidates make, and then 20 in a second for the process.
 bool MayLogPath() {
-  static std::mutex& mutex = NewMutexHeldOverFork();
+  static constinit ProcessMutex mutex;
   static RateBudget lines(/*burst=*/100, /*interval_ns=*/50'000'000);
   if (!LogEnabled(LogLevel::kInfo)) return false;
   const uint64_t now_ns = Clock::Real().NowNs();
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard lock(mutex);
   if (!lines.permits(now_ns)) return false;
   lines.Take(now_ns);
   return true;

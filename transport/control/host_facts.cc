@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "core/process_wide.h"
 #include "transport/descriptor.h"
 
 namespace weft {
@@ -22,8 +23,8 @@ std::string ReadBootId() {
 
 HostFacts ReadHostFacts() {
   HostFacts facts;
-  static const auto* const boot_id = new std::string(ReadBootId());
-  facts.boot_id = *boot_id;
+  static constinit ProcessWide<std::string> boot_id;
+  facts.boot_id = boot_id.Get(ReadBootId);
   facts.user_id = ::geteuid();
   facts.process_id = ::getpid();
   return facts;

@@ -149,7 +149,7 @@ absl::Status NetworkListener::Activate(const std::string& text) {
 bool NetworkListener::has_handshakes() const {
   if (context_ == nullptr) return false;
   if (!accepts() && state_->shared->HasWaiting(state_->number)) return true;
-  return context_->newcomers->CountSlowly() > arrivals_.CountSlowly();
+  return context_->newcomers->HasHandshakes();
 }
 
 std::vector<Descriptor> NetworkListener::StopAccepting() {

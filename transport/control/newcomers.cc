@@ -31,6 +31,14 @@ bool Newcomers::MakeRoom(uint64_t now_ns) {
   return false;
 }
 
+bool Newcomers::HasHandshakes() {
+  if (handshakes_.CountSlowly() > 0) return true;
+  for (const Newcomer& stranger : strangers_) {
+    if (!stranger.is_unread()) return true;
+  }
+  return false;
+}
+
 void Newcomers::AddStranger(Newcomer* newcomer, uint64_t host, uint64_t now_ns) {
   newcomer->standing_ = Newcomer::Standing::kStranger;
   newcomer->host_ = host;

@@ -61,6 +61,9 @@ class Newcomer : public ListNode<NewcomerTag> {
   virtual bool tries_path() const = 0;
   // It has spoken, and what it said first waits for a turn of ours.
   virtual bool waits_for_us() const = 0;
+  // Nothing of it was read, and nothing will be before it is somebody's: it can go to another
+  // process as it came.
+  virtual bool is_unread() const = 0;
 
   Standing standing_ = Standing::kNobody;
   uint32_t places_ = 0;  // of kHandshake
@@ -94,8 +97,9 @@ class Newcomers {
   void BecomeClient(Newcomer* newcomer);
   // Also of who is none any more.
   void Leave(Newcomer* newcomer);
-  // Strangers, and handshakes. Linear.
-  size_t CountSlowly() { return strangers_.CountSlowly() + handshakes_.CountSlowly(); }
+  // Some of them, at whichever listener, are to become clients of this process: handshakes, and
+  // strangers that were read. Linear.
+  bool HasHandshakes();
 
  private:
   struct Host {

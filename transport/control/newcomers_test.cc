@@ -21,11 +21,13 @@ class Visitor final : public Newcomer {
   bool put_out = false;
   bool tries = false;
   bool waits = false;
+  bool unread = false;
 
  private:
   void PutOut() override { put_out = true; }
   bool tries_path() const override { return tries; }
   bool waits_for_us() const override { return waits; }
+  bool is_unread() const override { return unread; }
 };
 
 class NewcomersTest : public testing::Test {
@@ -189,6 +191,24 @@ TEST_F(NewcomersTest, WhoWaitsForUsIsNotPutOutHoweverLongThatTakes) {
   EXPECT_TRUE(newcomers_.MakeRoom(now_ns_));
   EXPECT_FALSE(waiting[0]->put_out);
   EXPECT_TRUE(waiting[1]->put_out);
+}
+
+// An upgrade waited a second for silent clients of one address where there were some of another
+// one, too: each listener took the other's for handshakes.
+TEST_F(NewcomersTest, StrangersWhomNobodyHasReadAreNoHandshakesWhicheverListenerTheyCameTo) {
+  EXPECT_FALSE(newcomers_.HasHandshakes());
+  Visitor* const silent = Come(kHonest);
+  Visitor* const other = Come(kFlooder);
+  silent->unread = other->unread = true;
+  EXPECT_FALSE(newcomers_.HasHandshakes());
+  Visitor* const read = Come(kHonest);
+  EXPECT_TRUE(newcomers_.HasHandshakes());
+  newcomers_.Leave(read);
+  EXPECT_FALSE(newcomers_.HasHandshakes());
+  Visitor* const said_hello = SayHello(kHonest);
+  EXPECT_TRUE(newcomers_.HasHandshakes());
+  newcomers_.BecomeClient(said_hello);
+  EXPECT_FALSE(newcomers_.HasHandshakes());
 }
 
 }  // namespace

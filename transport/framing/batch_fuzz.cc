@@ -514,8 +514,7 @@ class World final : private ConnectionOwner {
     connection_->OnGrant(bytes);
   }
 
-  // --- this side
-  // ----------------------------------------------------------------------------------
+  // --- this side --------------------------------------------------------------------------------
 
   void Happen() {
     if (connection_ == nullptr) return;

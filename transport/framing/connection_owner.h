@@ -31,9 +31,9 @@ class ConnectionOwner {
   // The user called Close(). Tell the peer `why`, then End() with CANCELLED.
   virtual void OnCloseRequested(FramedConnection& connection, std::string_view why) = 0;
 
-  // From anywhere. Brings `grant` (at most kMaxGrantBytes) to the peer's
-  // OnGrant(), beside the data path and in order. What can't be sent any more is dropped: the end
-  // of the connection is near, and ends all leases.
+  // From anywhere. Brings `grant` (at most kMaxGrantBytes) to the peer's OnGrant(), beside the data
+  // path and in order. What can't be sent any more is dropped: the end of the connection is near,
+  // and ends all leases.
   virtual void SendGrant(FramedConnection& connection, ByteSpan grant) = 0;
 
  protected:

@@ -277,9 +277,9 @@ MessageSpace FramedConnection::AppendSlowly(size_t bytes) {
 }
 
 WEFT_COLD absl::StatusOr<std::byte*> FramedConnection::ReserveLarge(size_t bytes) {
-  static const auto* const too_large = new absl::Status(
-      absl::InvalidArgumentError("the message is larger than 64 MiB: use one-sided transfers"));
-  if (bytes > kMaxMessageBytes) return *too_large;
+  if (bytes > kMaxMessageBytes) {
+    return absl::InvalidArgumentError("the message is larger than 64 MiB: use one-sided transfers");
+  }
   std::byte* const space = large_.Reserve(bytes);
   if (space == nullptr) return Refuse(&sender_);
   return space;

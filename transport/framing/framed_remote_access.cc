@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/process_wide.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/framing/refusals.h"
@@ -12,11 +13,13 @@ namespace weft {
 namespace {
 
 const absl::Status& OnlySealed() {
-  static const auto* const status = new absl::Status(absl::FailedPreconditionError(
-      "this side or the peer requires encryption (SecurityOptions::require_encryption), and a card "
-      "would read and write the peer's memory in the clear: lend the memory to calls, whose "
-      "payloads are sealed, or use shm or tcp"));
-  return *status;
+  static constinit ProcessWide<absl::Status> status;
+  return status.Get([] {
+    return absl::FailedPreconditionError(
+        "this side or the peer requires encryption (SecurityOptions::require_encryption), and a "
+        "card would read and write the peer's memory in the clear: lend the memory to calls, whose "
+        "payloads are sealed, or use shm or tcp");
+  });
 }
 
 }  // namespace
@@ -122,10 +125,12 @@ absl::Status FramedRemoteAccess::CheckSealing(absl::Span<const Transfer> transfe
 }
 
 absl::Status FramedRemoteAccess::TooManyOperations() {
-  static const auto* const status = new absl::Status(
-      absl::ResourceExhaustedError("too many operations are outstanding: wait for OnWritable()"));
+  static constinit ProcessWide<absl::Status> status;
   sender_.AwaitRoom();
-  return *status;
+  return status.Get([] {
+    return absl::ResourceExhaustedError(
+        "too many operations are outstanding: wait for OnWritable()");
+  });
 }
 
 absl::StatusOr<Posted> FramedRemoteAccess::WriteThenSend(absl::Span<const Transfer> transfers,

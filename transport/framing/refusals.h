@@ -5,20 +5,22 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "core/process_wide.h"
 #include "transport/framing/batch_sender.h"
 
 namespace weft {
 
 inline const absl::Status& NotOpen() {
-  static const auto* const status =
-      new absl::Status(absl::FailedPreconditionError("the connection is not open"));
-  return *status;
+  static constinit ProcessWide<absl::Status> status;
+  return status.Get([] { return absl::FailedPreconditionError("the connection is not open"); });
 }
 
 inline const absl::Status& NoRoomNow() {
-  static const auto* const status = new absl::Status(absl::ResourceExhaustedError(
-      "the peer has not taken what was sent yet: wait for OnWritable()"));
-  return *status;
+  static constinit ProcessWide<absl::Status> status;
+  return status.Get([] {
+    return absl::ResourceExhaustedError(
+        "the peer has not taken what was sent yet: wait for OnWritable()");
+  });
 }
 
 // Of what found no room in a batch; OnWritable() comes if it is open.

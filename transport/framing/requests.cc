@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "core/check.h"
+#include "core/process_wide.h"
 
 namespace weft {
 namespace {
@@ -12,10 +13,12 @@ static_assert(std::atomic_ref<uint64_t>::required_alignment <= sizeof(uint64_t))
 
 // One answer to everything that is not granted: a peer that guesses learns nothing.
 const absl::Status& NotGranted() {
-  static const auto* const status = new absl::Status(absl::PermissionDeniedError(
-      "the peer does not grant this: no region of that key is registered for remote reading and "
-      "writing, or the 8 bytes are not inside of it, or not at a multiple of 8"));
-  return *status;
+  static constinit ProcessWide<absl::Status> status;
+  return status.Get([] {
+    return absl::PermissionDeniedError(
+        "the peer does not grant this: no region of that key is registered for remote reading and "
+        "writing, or the 8 bytes are not inside of it, or not at a multiple of 8");
+  });
 }
 
 bool IsRequest(RequestKind kind) {

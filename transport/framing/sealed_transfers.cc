@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "core/process_wide.h"
+
 namespace weft {
 namespace {
 
@@ -15,9 +17,9 @@ constexpr size_t kEndBytes = 16;     // id, status, reserved
 enum EndStatus : uint32_t { kDone = 0, kNotGranted = 1 };
 
 const absl::Status& NotGrantedError() {
-  static const auto* const status =
-      new absl::Status(absl::PermissionDeniedError("the peer has no such region, range or right"));
-  return *status;
+  static constinit ProcessWide<absl::Status> status;
+  return status.Get(
+      [] { return absl::PermissionDeniedError("the peer has no such region, range or right"); });
 }
 
 bool IsRange(const RemoteSpan& span) {

@@ -4,15 +4,16 @@
 #include <cmath>
 
 #include "absl/strings/match.h"
+#include "core/process_wide.h"
 #include "core/strings.h"
 
 namespace weft {
 namespace {
 
 const KindFacts& FactsOf(const InventoryFacts& facts, PathKind kind) {
-  static const KindFacts nothing;
+  static constinit ProcessWide<KindFacts> nothing;
   const auto found = facts.kinds.find(kind);
-  return found == facts.kinds.end() ? nothing : found->second;
+  return found == facts.kinds.end() ? nothing.Get() : found->second;
 }
 
 std::string WithPrefix(const std::string& host, uint32_t bits) {

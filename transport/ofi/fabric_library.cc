@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "core/check.h"
+#include "core/process_wide.h"
 #include "core/strings.h"
 
 namespace weft {
@@ -63,8 +64,16 @@ Loaded Load() {
 }
 
 const Loaded& LoadOnce() {
-  static const Loaded loaded = Load();
-  return loaded;
+  static constinit ProcessWide<Loaded> loaded;
+  static constinit ProcessWide<Loaded> lost;
+  if (const Loaded* const found = loaded.GetOnce(Load)) return *found;
+  // How far it had come nobody knows here, and no library is loaded by halves.
+  return lost.Get([] {
+    return Loaded{{},
+                  absl::UnavailableError(
+                      "libfabric was just being loaded by another thread when this process was "
+                      "forked: fork before or after that, or start a program by exec")};
+  });
 }
 
 }  // namespace

@@ -11,8 +11,8 @@
 // newer interfaces only append to it, so the newest version of each symbol is the one to have.
 //
 // Threads: any. Signal dispositions belong to the process: a signal that comes while the library is
-//   loaded, 10 ms, may meet its handlers, and a sigaction(2) of another thread's then is undone. Lifetime: the process's.
-// Errors: UNAVAILABLE with the loader's words.
+//   loaded, 10 ms, may meet its handlers, and a sigaction(2) of another thread's then is undone.
+// Lifetime: the process's. Errors: UNAVAILABLE with the loader's words.
 #pragma once
 
 #include <rdma/fabric.h>

@@ -1,6 +1,7 @@
 #include "transport/ofi/ofi.h"
 
 #include "absl/strings/str_cat.h"
+#include "core/process_wide.h"
 #include "core/status.h"
 #include "transport/ofi/fabric.h"
 #include "transport/ofi/ofi_tcp_domain.h"
@@ -12,8 +13,8 @@ namespace {
 
 // Asked for once: the answer does not change, and the first time takes 0.1 s and more.
 const std::string& FoundProviders() {
-  static const std::string found = ListProviders();
-  return found;
+  static constinit ProcessWide<std::string> found;
+  return found.Get(ListProviders);
 }
 
 }  // namespace

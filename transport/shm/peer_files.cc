@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/process_wide.h"
 #include "core/strings.h"
 #include "transport/descriptor.h"
 #include "transport/huge_mapping.h"
@@ -61,8 +62,12 @@ uint64_t DeviceOfMemory(bool huge) {
 
 // Of a descriptor that was opened as a path only, so that nothing has happened to the file yet.
 bool IsInMemory(int path_descriptor) {
-  static const uint64_t small_pages = DeviceOfMemory(/*huge=*/false);
-  static const uint64_t huge_pages = DeviceOfMemory(/*huge=*/true);
+  struct Devices {
+    uint64_t small_pages = DeviceOfMemory(/*huge=*/false);
+    uint64_t huge_pages = DeviceOfMemory(/*huge=*/true);
+  };
+  static constinit ProcessWide<Devices> devices;
+  const auto& [small_pages, huge_pages] = devices.Get();
   const std::optional<Facts> facts = KnownFacts(path_descriptor);
   return facts.has_value() && S_ISREG(facts->mode) && facts->user == geteuid() &&
          facts->device != 0 && (facts->device == small_pages || facts->device == huge_pages);

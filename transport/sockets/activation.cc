@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/fork_guard.h"
+#include "core/process_wide.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/sockets/socket.h"
@@ -140,10 +141,11 @@ absl::StatusOr<size_t> FindActivated(const std::vector<ActivatedSocket>& sockets
 }
 
 absl::StatusOr<Descriptor> TakeActivated(std::string_view address) {
-  static std::mutex& mutex = NewMutexHeldOverFork();
-  static Given& given = *new Given;
+  static constinit ProcessMutex mutex;
+  static constinit ProcessWide<Given> all;
   const std::string where = StrCat("listen on ", address.substr(0, kScheme.size() + kShown));
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard lock(mutex);
+  Given& given = all.Get();
   WEFT_RETURN_IF_ERROR(Annotate(Look(given), where));
   const absl::StatusOr<size_t> found = FindActivated(given.sockets, address);
   if (!found.ok()) return Annotate(found.status(), where);

@@ -51,6 +51,17 @@ TEST(ReadActivationTest, NamesMayBeMissingOrEmpty) {
   EXPECT_EQ((*empty)[2].name, "");
 }
 
+// systemd's FileDescriptorName= may have every printable character but ':', and is passed on
+// without escapes.
+TEST(ReadActivationTest, NamesAreTakenAsTheyStand) {
+  const auto sockets = ReadActivation(kSelf, "77", "3", "a b:c\\x2dd:%3A\"e\"");
+  ASSERT_TRUE(sockets.ok()) << sockets.status();
+  EXPECT_EQ((*sockets)[0].name, "a b");
+  EXPECT_EQ((*sockets)[1].name, "c\\x2dd");
+  EXPECT_EQ((*sockets)[2].name, "%3A\"e\"");
+  EXPECT_EQ(FindActivated(*sockets, "systemd:c\\x2dd").value(), 1u);
+}
+
 TEST(ReadActivationTest, WithoutTheVariablesOrWithNoneThereIsNothing) {
   for (const char* const count : {static_cast<const char*>(nullptr), "0"}) {
     const auto sockets = ReadActivation(kSelf, "77", count, "");
@@ -181,6 +192,16 @@ TEST(TakeActivatedTest, WhatDoesNotListenIsRefusedAndStays) {
            Says(TakeActivated("systemd:stream").status(), "is no stream socket that listens") &&
            Says(TakeActivated("systemd:datagrams").status(), "is no stream socket that listens") &&
            Says(TakeActivated("systemd:file").status(), "take descriptor 5 as a socket");
+  });
+}
+
+TEST(TakeActivatedTest, OneThatIsNotOpenIsSaidToBeNone) {
+  const Descriptor kv = ListeningSocket();
+  InActivatedChild({kv.get()}, "kv:gone", [] {
+    setenv("LISTEN_FDS", "2", 1);
+    ::close(kFirstActivated + 1);  // something of the parent's
+    return Says(TakeActivated("systemd:gone").status(), "take descriptor 4 as a socket") &&
+           TakeActivated("systemd:kv").ok();
   });
 }
 

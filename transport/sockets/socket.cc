@@ -27,6 +27,9 @@ bool SetOption(int fd, int level, int option, int value) {
   return setsockopt(fd, level, option, &value, sizeof(value)) == 0;
 }
 
+// Of a Unix socket, and of those that are accepted from it; no other one has the option.
+void TakeNoDescriptors(int fd) { SetOption(fd, SOL_SOCKET, SO_PASSRIGHTS, 0); }
+
 // Each of these improves a working socket: a kernel that lacks one is no reason to fail.
 void SetTcpOptions(int fd) {
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -64,7 +67,7 @@ absl::StatusOr<Descriptor> OpenStream(const KernelAddress& address) {
     return StatusFromErrno(errno, StrCat("open a socket for ", address.text()));
   }
   if (address.family() == AF_UNIX) {
-    SetOption(descriptor.get(), SOL_SOCKET, SO_PASSRIGHTS, 0);
+    TakeNoDescriptors(descriptor.get());
   } else {
     SetTcpOptions(descriptor.get());
   }
@@ -110,7 +113,7 @@ absl::StatusOr<Descriptor> DuplicateListener(int fd) {
   if (!copy.valid() || ::fcntl(copy.get(), F_SETFL, O_NONBLOCK) != 0) {
     return StatusFromErrno(errno, StrCat("duplicate the listening socket ", fd));
   }
-  SetOption(copy.get(), SOL_SOCKET, SO_PASSRIGHTS, 0);  // fails where it is no Unix socket
+  TakeNoDescriptors(copy.get());
   return copy;
 }
 

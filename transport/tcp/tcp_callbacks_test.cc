@@ -73,8 +73,7 @@ struct ClosingOperation final : Operation {
   absl::Status status;
 };
 
-// --- destroyed
-// ----------------------------------------------------------------------------------
+// --- destroyed ----------------------------------------------------------------------------------
 
 TEST_F(TcpCallbacksTest, ABatchMayDestroyItsLink) {
   side_.on_received = [this] { end_.link.reset(); };
@@ -226,8 +225,7 @@ TEST_F(TcpCallbacksTest, AHandlerMayDestroyAllLinksWhenThereIsRoom) {
   third.reset();
 }
 
-// --- given up
-// -----------------------------------------------------------------------------------
+// --- given up -----------------------------------------------------------------------------------
 
 // A link that was abandoned by one of its operations' ends went on with what
 // had been received: batches were handed out, and writes carried out, of a peer
@@ -308,8 +306,7 @@ TEST_F(TcpCallbacksTest, AnOperationMayPostAgainAtItsEnd) {
   end_.link.reset();
 }
 
-// --- sleeps
-// -------------------------------------------------------------------------------------
+// --- sleeps -------------------------------------------------------------------------------------
 
 // What a peer sends right behind its welcome was not looked for: with another
 // link nearer, the domain slept, and the batch lay in the socket until the next

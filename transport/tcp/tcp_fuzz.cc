@@ -265,8 +265,7 @@ void Run(bool dials, const uint8_t* data, size_t size) {
   host->local.CheckCanaries();
 }
 
-// --- two links of ours
-// ---------------------------------------------------------------------------
+// --- two links of ours --------------------------------------------------------------------------
 
 constexpr int kMostEvents = 60;
 // More than the sockets hold, so that frames leave in parts.

@@ -13,8 +13,8 @@
 
 namespace weft {
 
-// A number on the wire is the place of the first
-// record and half of its generation, so that what a peer says of one that is over means none.
+// A number on the wire is the place of the first record and half of its generation, so that what a
+// peer says of one that is over means none.
 class TcpOperations {
  public:
   // REQUIRES: capacity <= 65536.

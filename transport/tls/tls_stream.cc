@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/process_wide.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/sockets/send.h"
@@ -61,14 +62,18 @@ struct TlsCallbacks {
   static long Control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
 
   static BIO_METHOD* Method() {
-    static BIO_METHOD* const method = [] {
-      BIO_METHOD* const made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "weft");
-      BIO_meth_set_read(made, Read);
-      BIO_meth_set_write(made, Write);
-      BIO_meth_set_ctrl(made, Control);
-      return made;
-    }();
-    return method;
+    using Owned = std::unique_ptr<BIO_METHOD, decltype(&BIO_meth_free)>;
+    static constinit ProcessWide<Owned> method;
+    return method
+        .Get([] {
+          Owned made(BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "weft"),
+                     BIO_meth_free);
+          BIO_meth_set_read(made.get(), Read);
+          BIO_meth_set_write(made.get(), Write);
+          BIO_meth_set_ctrl(made.get(), Control);
+          return made;
+        })
+        .get();
   }
 
   static void OnMessage(int written, int, int type, const void*, size_t, SSL* ssl, void*) {
