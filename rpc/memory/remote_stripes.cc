@@ -18,7 +18,7 @@ constexpr size_t kStripeStepBytes = 4096;
 
 // How long a thread drives one lane before it looks at the next. A socket's buffer of 4 MiB is full
 // after 0.4 ms at 10 GB/s.
-constexpr uint64_t kTurnNs = 100'000;
+constexpr uint64_t kDriveNs = 100'000;
 
 // The same bytes, for the lane at this place.
 LocalMemory* MemoryAt(LocalMemory* memory, uint32_t place) {
@@ -184,7 +184,7 @@ bool RemoteStripes::Await(const std::vector<EngineCore*>& engines, EngineCore& o
   while (!waiter.done() && !of.forked()) {
     const uint64_t now_ns = of.clock().NowNs();
     if (now_ns >= deadline_ns) return false;
-    if (of.Wait(waiter, std::min(deadline_ns, now_ns + kTurnNs))) return true;
+    if (of.Wait(waiter, std::min(deadline_ns, now_ns + kDriveNs))) return true;
     for (EngineCore* const engine : engines) engine->Poll();
   }
   return waiter.done();
