@@ -167,8 +167,8 @@ class BulkNetworkTest : public testing::TestWithParam<PathKind> {
   // So many exchanges, as many at a time as there are places.
   void RunAtOnce(int calls, size_t bytes) {
     auto channel = Open();
-    struct Lane {
-      Lane(Channel& channel, size_t bytes) : sent(bytes), received(bytes), bulk(channel) {}
+    struct Loop {
+      Loop(Channel& channel, size_t bytes) : sent(bytes), received(bytes), bulk(channel) {}
       GuardedMemory sent;
       GuardedMemory received;
       BulkCall bulk;
@@ -176,29 +176,29 @@ class BulkNetworkTest : public testing::TestWithParam<PathKind> {
       Parcel reply;
       uint8_t seed = 0;
     };
-    std::vector<std::unique_ptr<Lane>> lanes;
-    for (size_t i = 0; i < kPlaces; ++i) lanes.push_back(std::make_unique<Lane>(*channel, bytes));
+    std::vector<std::unique_ptr<Loop>> loops;
+    for (size_t i = 0; i < kPlaces; ++i) loops.push_back(std::make_unique<Loop>(*channel, bytes));
     Payloads::Stub stub(*channel);
     int started = 0;
     int ended = 0;
     Waiter all;
-    std::function<void(Lane&)> next = [&](Lane& lane) {
-      lane.seed = static_cast<uint8_t>(started++);
-      lane.sent.Fill(lane.seed);
-      lane.bulk.Clear();
-      lane.bulk.Send(lane.sent.all(), lane.request.mutable_data());
-      lane.bulk.Receive(lane.received.all());
-      stub.Exchange(lane.request, &lane.reply, {.bulk = &lane.bulk},
+    std::function<void(Loop&)> next = [&](Loop& loop) {
+      loop.seed = static_cast<uint8_t>(started++);
+      loop.sent.Fill(loop.seed);
+      loop.bulk.Clear();
+      loop.bulk.Send(loop.sent.all(), loop.request.mutable_data());
+      loop.bulk.Receive(loop.received.all());
+      stub.Exchange(loop.request, &loop.reply, {.bulk = &loop.bulk},
                     [&](const absl::Status& status) {
                       EXPECT_TRUE(status.ok()) << status;
-                      EXPECT_TRUE(lane.bulk.Received(lane.reply.data()).ok());
-                      EXPECT_TRUE(lane.received.Holds(lane.seed));
+                      EXPECT_TRUE(loop.bulk.Received(loop.reply.data()).ok());
+                      EXPECT_TRUE(loop.received.Holds(loop.seed));
                       if (++ended == calls) CoreOf(channel->engine()).Finish(all);
-                      if (started < calls) next(lane);
+                      if (started < calls) next(loop);
                     });
     };
     ASSERT_TRUE(CoreOf(channel->engine()).Enter());
-    for (auto& lane : lanes) next(*lane);
+    for (auto& loop : loops) next(*loop);
     EXPECT_TRUE(CoreOf(channel->engine()).Wait(all));
     CoreOf(channel->engine()).Leave();
   }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <latch>
 #include <map>
 #include <memory>
 #include <set>
@@ -238,6 +239,32 @@ TEST_P(ChannelEnginesTest, ABufferOfAnotherEngineIsRefused) {
       }
     }
   }
+}
+
+// Each callback waited until the other one's engine had a turn.
+TEST_P(ChannelEnginesTest, CallbacksAskWhetherOtherEnginesMemoryIsReclaimedWithoutWaiting) {
+  OpenOnThreads();
+  auto exported = server_->AllocateExport(4096, {.rights = kAllRights});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  const auto& lanes = internal::LanesOf(*channel_)->all();
+  std::vector<std::unique_ptr<RemoteMemory>> memories;
+  for (size_t i = 0; i < 2; ++i) {
+    auto memory = RemoteMemory::Open(*lanes[i], (*exported)->handle());
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    memories.push_back(*std::move(memory));
+  }
+  std::latch in_callbacks(2);
+  std::latch over(2);
+  std::atomic<int> reclaimed{0};
+  for (size_t i = 0; i < 2; ++i) {
+    ASSERT_TRUE(lanes[i]->engine().Post([&, i] {
+      in_callbacks.arrive_and_wait();
+      memories[1 - i]->WhenReclaimed([&] { ++reclaimed; });
+      over.count_down();
+    }));
+  }
+  over.wait();
+  EXPECT_EQ(reclaimed.load(), 2);
 }
 
 // A memory that is lent is one engine's.

@@ -201,9 +201,9 @@ struct Tally {
 // --- under load ----------------------------------------------------------------------------------
 
 // Calls one after the other by callbacks, on an engine with a thread.
-class Lane {
+class Loop {
  public:
-  Lane(Tally& tally, Channel& channel, std::latch& over)
+  Loop(Tally& tally, Channel& channel, std::latch& over)
       : tally_(tally), stub_(channel), over_(over) {}
   void Next() {
     if (tally_.over()) return over_.count_down();
@@ -235,10 +235,10 @@ TEST_P(HandoverTest, NoCallIsRefusedWhileServersFollowOneAnother) {
   const auto engine = *OpenNetworkEngine(own_thread);
   const auto driven = *Channel::Open(*engine, address_, Options());
   std::latch over(kLanes);
-  std::vector<std::unique_ptr<Lane>> lanes;
+  std::vector<std::unique_ptr<Loop>> loops;
   for (size_t i = 0; i < kLanes; ++i) {
-    lanes.push_back(std::make_unique<Lane>(tally, *driven, over));
-    lanes.back()->Next();
+    loops.push_back(std::make_unique<Loop>(tally, *driven, over));
+    loops.back()->Next();
   }
   // One that blocks in calls and drives its channel only then, and one that comes anew each time.
   std::atomic<uint64_t> blocking = 0;
@@ -260,7 +260,7 @@ TEST_P(HandoverTest, NoCallIsRefusedWhileServersFollowOneAnother) {
   });
   const auto await_progress = [&] {
     std::vector<const std::atomic<uint64_t>*> counts = {&blocking, &newcomers};
-    for (const auto& lane : lanes) counts.push_back(&lane->calls);
+    for (const auto& loop : loops) counts.push_back(&loop->calls);
     for (const auto* count : counts) {
       const uint64_t until = *count + 10;
       while (*count < until && !tally.over()) std::this_thread::yield();

@@ -99,25 +99,25 @@ TEST_P(NetworkTest, SixtyFourOutstandingCallsKeepTheirOrderAndReplies) {
   auto channel = Open();
   Probe::Stub stub(*channel);
   constexpr uint64_t kCalls = 20'000;
-  struct Lane {
+  struct Loop {
     Data request;
     Data reply;
   };
-  std::vector<Lane> lanes(64);
+  std::vector<Loop> loops(64);
   uint64_t started = 0;
   uint64_t ended = 0;
   Waiter all;
-  std::function<void(Lane&)> next = [&](Lane& lane) {
-    lane.request.set_number(started++);
-    stub.Echo(lane.request, &lane.reply, {}, [&](const absl::Status& status) {
+  std::function<void(Loop&)> next = [&](Loop& loop) {
+    loop.request.set_number(started++);
+    stub.Echo(loop.request, &loop.reply, {}, [&](const absl::Status& status) {
       EXPECT_TRUE(status.ok()) << status;
-      EXPECT_EQ(lane.reply.number(), lane.request.number());
+      EXPECT_EQ(loop.reply.number(), loop.request.number());
       if (++ended == kCalls) CoreOf(channel->engine()).Finish(all);
-      if (started < kCalls) next(lane);
+      if (started < kCalls) next(loop);
     });
   };
   ASSERT_TRUE(CoreOf(channel->engine()).Enter());
-  for (Lane& lane : lanes) next(lane);
+  for (Loop& loop : loops) next(loop);
   EXPECT_TRUE(CoreOf(channel->engine()).Wait(all));
   CoreOf(channel->engine()).Leave();
 }

@@ -200,7 +200,7 @@ TEST_F(PriorityTest, AStreamsMessagesPassThoseOfStreamsThatCanWait) {
   EXPECT_EQ(EndOf(urgent), absl::OkStatus());
 }
 
-// A cancel waited in its stream's lane, behind everything that is more urgent: meanwhile the
+// A cancel waited in its stream's line, behind everything that is more urgent: meanwhile the
 // handler went on, and memory that the stream had lent stayed pinned, until after 3 s its owner
 // gave the whole connection up.
 TEST_F(PriorityTest, ACancelOfAStreamThatCanWaitPassesWhatIsMoreUrgent) {

@@ -32,30 +32,30 @@ TEST_P(RetryProcessTest, NoneFailsWhileItsServerIsKilledAndComesBack) {
   EXPECT_EQ((*channel)->path()->kind, GetParam());
   const Store::Stub stub(**channel);
 
-  struct Lane {
+  struct Loop {
     Data reply;
     uint64_t number = 0;
   };
-  std::vector<Lane> lanes(8);
+  std::vector<Loop> loops(8);
   uint64_t started = 0;
   uint64_t ended = 0;
   bool stop = false;
   int under_way = 0;
-  std::function<void(Lane&)> next = [&](Lane& lane) {
-    lane.number = ++started;
+  std::function<void(Loop&)> next = [&](Loop& loop) {
+    loop.number = ++started;
     ++under_way;
     // Long enough for a busy machine to start a process.
     const CallOptions call = {.timeout_us = 60'000'000, .wait_for_server = true};
-    stub.Look(MakeData(lane.number, 100), &lane.reply, call, [&](const absl::Status& status) {
+    stub.Look(MakeData(loop.number, 100), &loop.reply, call, [&](const absl::Status& status) {
       EXPECT_TRUE(status.ok()) << status;
-      EXPECT_EQ(lane.reply.number(), lane.number);
+      EXPECT_EQ(loop.reply.number(), loop.number);
       ++ended;
       --under_way;
-      if (!stop) next(lane);
+      if (!stop) next(loop);
     });
   };
   Engine& engine = (*channel)->engine();
-  for (Lane& lane : lanes) next(lane);
+  for (Loop& loop : loops) next(loop);
   for (int kills = 0; kills < 2; ++kills) {
     const uint64_t until = ended + 100;
     ASSERT_TRUE(engine.RunUntil([&] { return ended >= until; }));

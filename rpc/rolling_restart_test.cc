@@ -99,9 +99,9 @@ class RollingRestartTest : public testing::TestWithParam<PathKind> {
 };
 
 // A client that has one call under way after the other, with callbacks on an engine's thread.
-class Lane {
+class Loop {
  public:
-  Lane(Tally& tally, std::vector<Probe::Stub>& stubs, std::latch& over)
+  Loop(Tally& tally, std::vector<Probe::Stub>& stubs, std::latch& over)
       : tally_(tally), stubs_(stubs), over_(over) {}
 
   void Next() {
@@ -203,10 +203,10 @@ TEST_P(RollingRestartTest, NoCallIsLost) {
     stubs.emplace_back(*channels.back());
   }
   std::latch over(kLanes);
-  std::vector<std::unique_ptr<Lane>> lanes;
+  std::vector<std::unique_ptr<Loop>> loops;
   for (size_t i = 0; i < kLanes; ++i) {
-    lanes.push_back(std::make_unique<Lane>(tally, stubs, over));
-    lanes.back()->Next();
+    loops.push_back(std::make_unique<Loop>(tally, stubs, over));
+    loops.back()->Next();
   }
   std::vector<std::unique_ptr<Caller>> callers;
   for (int i = 0; i < kCallers; ++i) {
@@ -220,7 +220,7 @@ TEST_P(RollingRestartTest, NoCallIsLost) {
   // Every client has begun and ended calls since: it has found the server that is there again.
   const auto await_progress = [&] {
     std::vector<const std::atomic<uint64_t>*> counts;
-    for (const auto& lane : lanes) counts.push_back(&lane->calls);
+    for (const auto& loop : loops) counts.push_back(&loop->calls);
     for (const auto& caller : callers) counts.push_back(&caller->calls);
     for (const auto* count : counts) {
       const uint64_t until = *count + 20;

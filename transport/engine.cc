@@ -73,7 +73,9 @@ int NodeOf(const EngineOptions& options) {
   return NodeOfProcessor(kSysfs, options.cpu);
 }
 
-// Best effort: a container may forbid both, and the engine works without.
+// Best effort: a container may forbid both, and the engine works without. On a node the thread runs
+// on those processors that it may use already, as who has started it may (taskset): where these are
+// of other nodes, it stays with them.
 void NameAndPinThread(const EngineOptions& options) {
   pthread_setname_np(pthread_self(), options.name.substr(0, kThreadNameBytes).c_str());
   if (options.cpu < 0 && options.numa_node < 0) return;
@@ -82,9 +84,13 @@ void NameAndPinThread(const EngineOptions& options) {
   if (options.cpu >= 0) {
     CPU_SET(static_cast<size_t>(options.cpu), &cpus);
   } else {
-    for (const int cpu : ProcessorsOfNode(kSysfs, options.numa_node)) {
-      if (cpu < CPU_SETSIZE) CPU_SET(static_cast<size_t>(cpu), &cpus);
+    const std::vector<int> of_node = ProcessorsOfNode(kSysfs, options.numa_node);
+    for (const int cpu : AllowedProcessors()) {
+      if (std::binary_search(of_node.begin(), of_node.end(), cpu)) {
+        CPU_SET(static_cast<size_t>(cpu), &cpus);
+      }
     }
+    if (CPU_COUNT(&cpus) == 0) return;
   }
   pthread_setaffinity_np(pthread_self(), sizeof(cpus), &cpus);
 }

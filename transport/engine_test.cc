@@ -628,6 +628,31 @@ TEST(Engine, ItsNodeIsThatOfItsProcessorUnlessItIsToldAnother) {
   }
 }
 
+// A program that was started on some processors (taskset) had its engines on all of the node.
+TEST(Engine, ItsNodeLeavesItsThreadOnTheProcessorsThatItMayUse) {
+  const std::vector<int> before = AllowedProcessors();
+  ASSERT_FALSE(before.empty());
+  EngineOptions options = Options(Drive::kOwnThread);
+  options.numa_node = NodeOfProcessor(kSysfs, before.back());
+  if (options.numa_node < 0) GTEST_SKIP() << "the kernel says nothing of nodes";
+  std::vector<int> of_engine;
+  std::thread starter([&] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<size_t>(before.back()), &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+    const auto engine = MakeEngine(options);
+    Waiter waiter;
+    ASSERT_TRUE(engine->Post([&] {
+      of_engine = AllowedProcessors();
+      engine->Finish(waiter);
+    }));
+    EXPECT_TRUE(engine->Wait(waiter));
+  });
+  starter.join();
+  EXPECT_EQ(of_engine, std::vector<int>{before.back()});
+}
+
 TEST(Engine, ANodeThatIsNotThereIsRefused) {
   EngineOptions options = Options(Drive::kOwnThread);
   const auto refusal = [&] {

@@ -48,6 +48,12 @@ class LinkLists {
     --stats_->links_open;
   }
 
+  // `visit` destroys none.
+  template <class Visit>
+  void ForEach(Visit&& visit) {
+    for (Link& link : members_) visit(link);
+  }
+
   // `link` has works that the provider has refused, or that wait for the next turn.
   void ScheduleRetry(Link* link) {
     if (!retries_.IsLinked(link)) retries_.PushBack(link);

@@ -91,12 +91,14 @@ PathProvider VerbsProvider(const NetworkOptions& options, const EngineContext& e
   verbs.offers = [offers](const RdmaFilter& filter, uint64_t now_ns) {
     return offers->Choose(filter, now_ns);
   };
-  verbs.open = [options, may_start_threads = engine.may_start_threads](const PathOffer& offer,
-                                                                       BatchSink* sink) {
+  verbs.open = [options, may_start_threads = engine.may_start_threads, clock = engine.clock,
+                timers = engine.timers](const PathOffer& offer, BatchSink* sink) {
     OfiOptions ofi = ForDomain(options, options.slot_bytes, offer.host, sink);
     ofi.device = offer.device;
     ofi.link = offer.link;
     ofi.may_start_threads = may_start_threads;
+    ofi.clock = clock;
+    ofi.timers = timers;
     return OpenVerbsDomain(ofi);
   };
   return verbs;

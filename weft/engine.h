@@ -75,7 +75,8 @@ struct EngineOptions {
   int cpu = -1;                       // kOwnThread: pin to this processor; -1: do not
   // The NUMA node that it works on: RDMA ports of this one come before all others of their kind,
   // and its buffer pools lie there, unless their options say otherwise. kOwnThread: runs there,
-  // and so its slots lie there too; in the other modes the application's threads do, or do not.
+  // on those processors of it that the thread may use that has opened it, and so its slots lie
+  // there too; in the other modes the application's threads do, or do not.
   // -1: that of `cpu`, if that is given; else none.
   int numa_node = -1;
 };

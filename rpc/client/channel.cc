@@ -140,9 +140,9 @@ WEFT_INLINE void SetReply(ClientCall& call, const OneWayCall& bodies) {
 // A blocking call on an engine that somebody else may drive, or nobody: the caller goes on at the
 // deadline, and what the engine's thread touches is here, until the last of both is done with it.
 struct UndrivenCall {
-  enum Turn : uint8_t { kPosted = 1, kStarted = 2, kGivenUp = 3 };
+  enum Step : uint8_t { kPosted = 1, kStarted = 2, kGivenUp = 3 };
 
-  std::atomic<Turn> turn{kPosted};  // kPosted -> kStarted: the engine; -> kGivenUp: the caller
+  std::atomic<Step> step{kPosted};  // kPosted -> kStarted: the engine; -> kGivenUp: the caller
   Waiter waiter;
   absl::Status status;
   std::unique_ptr<google::protobuf::MessageLite> reply;  // one of the two
@@ -320,6 +320,8 @@ Channel::Channel(std::unique_ptr<ChannelLanes> lanes)
       lanes_(std::move(lanes)),
       address_(lanes_->all().front()->address_) {}
 
+// The front of several lanes has nothing of its own: each function hands itself to a lane first.
+
 Channel& Channel::OfThisThread() { return lanes_->OfThisThread(); }
 
 Channel& Channel::ForCall(const CallOptions& options, bool blocks) {
@@ -360,31 +362,30 @@ absl::Status Channel::ConnectAtOnce() {
 }
 
 absl::StatusOr<std::unique_ptr<Buffer>> Channel::AllocateBuffer(size_t bytes) {
-  return here().buffers_->Allocate(bytes);
+  if (lanes_ != nullptr) return OfThisThread().AllocateBuffer(bytes);
+  return buffers_->Allocate(bytes);
 }
 
 absl::StatusOr<PathInfo> Channel::path() {
-  Channel& lane = here();
+  if (lanes_ != nullptr) return OfThisThread().path();
   absl::StatusOr<PathInfo> path;
-  if (!RunOnEngine(lane.engine_, [&] { path = lane.client_->path(); })) {
-    return NotPostedError(lane.engine_);
-  }
+  if (!RunOnEngine(engine_, [&] { path = client_->path(); })) return NotPostedError(engine_);
   return path;
 }
 
 std::string Channel::Explain() {
-  Channel& lane = here();
+  if (lanes_ != nullptr) return OfThisThread().Explain();
   std::string text;
-  if (!RunOnEngine(lane.engine_, [&] { text = lane.client_->explanation(); })) {
+  if (!RunOnEngine(engine_, [&] { text = client_->explanation(); })) {
     return StrCat(ToStd(EngineCore::ForkedError().message()), "\n");
   }
   return text;
 }
 
 uint64_t Channel::peer_incarnation() {
-  Channel& lane = here();
+  if (lanes_ != nullptr) return OfThisThread().peer_incarnation();
   uint64_t incarnation = 0;
-  RunOnEngine(lane.engine_, [&] { incarnation = lane.client_->peer_incarnation(); });
+  RunOnEngine(engine_, [&] { incarnation = client_->peer_incarnation(); });
   return incarnation;
 }
 
@@ -404,39 +405,41 @@ ChannelStats Channel::stats() {
 }
 
 Channel::State Channel::state() {
-  Channel& lane = here();
+  if (lanes_ != nullptr) return OfThisThread().state();
   State state = State::kIdle;
-  RunOnEngine(lane.engine_, [&] { state = lane.client_->state(); });
+  RunOnEngine(engine_, [&] { state = client_->state(); });
   return state;
 }
 
 absl::StatusOr<ChannelWatch> Channel::WatchState(Function<void(State)> changed) {
-  Channel& lane = here();
+  if (lanes_ != nullptr) return OfThisThread().WatchState(std::move(changed));
   absl::StatusOr<ChannelWatch> watch;
-  if (!RunOnEngine(lane.engine_,
-                   [&] { watch = lane.client_->events().Watch(std::move(changed)); })) {
-    return NotPostedError(lane.engine_);
+  if (!RunOnEngine(engine_, [&] { watch = client_->events().Watch(std::move(changed)); })) {
+    return NotPostedError(engine_);
   }
   return watch;
 }
 
 void Channel::WhenWritable(Function<void(absl::Status)> done) {
   using Done = Function<void(absl::Status)>;
-  Channel& lane = here();
-  if (lane.engine_.InTurn()) return lane.client_->events().WhenWritable(std::move(done));
+  if (lanes_ != nullptr) return OfThisThread().WhenWritable(std::move(done));
+  if (engine_.InTurn()) return client_->events().WhenWritable(std::move(done));
   const auto refused =
-      PostOwned(lane.engine_, std::make_unique<Done>(std::move(done)), [&lane](Done& posted) {
-        lane.client_->events().WhenWritable(std::move(*std::unique_ptr<Done>(&posted)));
+      PostOwned(engine_, std::make_unique<Done>(std::move(done)), [this](Done& posted) {
+        client_->events().WhenWritable(std::move(*std::unique_ptr<Done>(&posted)));
       });
-  if (refused != nullptr) (*refused)(NotPostedError(lane.engine_));
+  if (refused != nullptr) (*refused)(NotPostedError(engine_));
 }
 
-Engine& Channel::engine() { return here().engine_; }
+Engine& Channel::engine() {
+  if (lanes_ != nullptr) return OfThisThread().engine();
+  return engine_;
+}
 
 uint32_t Channel::Bind(const ServiceDescriptor& service) {
-  Channel& lane = here();  // it is bound for all of them
+  if (lanes_ != nullptr) return OfThisThread().Bind(service);  // it is bound for all of them
   // Nothing is called by it; and who had the table's lock when the process forked has it still.
-  return lane.engine_.forked() ? 0 : lane.client_->calls().Bind(service);
+  return engine_.forked() ? 0 : client_->calls().Bind(service);
 }
 
 WEFT_INLINE void Channel::SetDeadline(ClientCall& call, const CallOptions& options) {
@@ -565,8 +568,8 @@ WEFT_COLD absl::Status Channel::CallUndriven(uint32_t method, const Bodies& bodi
                                                                      : EngineCore::kNoDeadline;
   call = PostOwned(
       engine_, std::move(call), [calls = &client_->calls(), shared](CallbackCall& posted) {
-        auto turn = UndrivenCall::kPosted;
-        const bool wanted = shared->turn.compare_exchange_strong(turn, UndrivenCall::kStarted,
+        auto step = UndrivenCall::kPosted;
+        const bool wanted = shared->step.compare_exchange_strong(step, UndrivenCall::kStarted,
                                                                  std::memory_order_acq_rel);
         calls->StartTimed(posted, wanted ? absl::OkStatus() : absl::CancelledError("given up"));
       });
@@ -576,8 +579,8 @@ WEFT_COLD absl::Status Channel::CallUndriven(uint32_t method, const Bodies& bodi
     return why;
   }
   if (!engine_.Wait(shared->waiter, deadline_ns)) {
-    auto turn = UndrivenCall::kPosted;
-    const bool started = !shared->turn.compare_exchange_strong(turn, UndrivenCall::kGivenUp,
+    auto step = UndrivenCall::kPosted;
+    const bool started = !shared->step.compare_exchange_strong(step, UndrivenCall::kGivenUp,
                                                                std::memory_order_acq_rel);
     return UndrivenError(address_, timeout_us, started);
   }

@@ -5,10 +5,14 @@
 //   State of a lane   Who moves it (ClientConnection, on the lane's engine)
 //     idle    no connection, and nobody wants one; or one is being made, and no other lane has one.
 //             Calls that begin go by it, and connect it. -> ready, away
-//     ready   its connection is open. -> away: it is lost, and another lane is ready; -> idle: and
-//             none is
+//     ready   its connection is open, or a bridge goes on for it. -> away: it is lost, and another
+//             lane is ready; -> idle: and none is; -> leaving: its server is about to shut down
+//     leaving what is under way goes on. Calls that begin go by it, and end or wait as those of a
+//             channel on one engine do. -> ready: a bridge is open; -> away, idle: its connection
+//             is closed, as above
 //     away    it tries to connect all the time, with pauses, for its threads' calls go by the lanes
-//             that are ready. -> ready; -> idle: a pause is over, and no other lane is ready
+//             that are ready. -> ready; -> idle: an attempt has failed, or a pause is over, and no
+//             other lane is ready; or the channel ends
 //
 // Which lane a call goes by is settled when it begins. What was begun on a lane stays there: calls
 // that were sent end as channel.h says, and attempts of calls that are sent again wait there.

@@ -193,7 +193,9 @@ void BeginStripes(EngineCore& home, const std::vector<RemoteStripes::Stripe>& st
   for (const RemoteStripes::Stripe& stripe : stripes) {
     Begin(stripe.core->engine(), *stripe.core, [&](RemoteOperation& operation) {
       fill(operation, stripe);
-      operation.done = [end](absl::Status status) { end->OnStripe(std::move(status)); };
+      operation.done = [end, core = stripe.core](absl::Status status) {
+        end->OnStripe(*core, std::move(status));
+      };
     });
   }
   end->OnStarted();
@@ -361,38 +363,29 @@ absl::Status RemoteMemory::ReadBatch(absl::Span<const RemotePiece> pieces) {
 absl::Status RemoteMemory::WriteBatch(absl::Span<const RemotePiece> pieces) {
   if (stripes_ != nullptr) [[unlikely]] {
     const auto stripes = stripes_->Cut(Kind::kWrite, pieces, /*blocks=*/true);
-    if (!stripes.empty()) return stripes_->Ended(RunStripes(*stripes_, stripes, FillWrite));
-    stripes_->OnWriteBegun();
+    if (!stripes.empty()) return RunStripes(*stripes_, stripes, FillWrite);
   }
   BlockedOperation caller(core_->engine());
-  absl::Status status = Run(core_->engine(), *core_, caller, [&](RemoteOperation& operation) {
+  return Run(core_->engine(), *core_, caller, [&](RemoteOperation& operation) {
     operation.kind = Kind::kWrite;
     operation.unordered = true;
     operation.pieces = pieces;
     operation.done = caller.Callback();
   });
-  if (stripes_ != nullptr) [[unlikely]]
-    stripes_->OnWriteEnded();
-  return status;
 }
 
 absl::Status RemoteMemory::WriteAcknowledged(absl::Span<const RemotePiece> pieces) {
   if (stripes_ != nullptr) [[unlikely]] {
     const auto stripes = stripes_->Cut(Kind::kWrite, pieces, /*blocks=*/true);
-    if (!stripes.empty()) return stripes_->Ended(RunStripes(*stripes_, stripes, FillWrite));
+    if (!stripes.empty()) return RunStripes(*stripes_, stripes, FillWrite);
   }
-  const uint64_t ended = stripes_ != nullptr ? stripes_->writes_ended() : 0;
   BlockedOperation caller(core_->engine());
-  absl::Status status = Run(core_->engine(), *core_, caller, [&](RemoteOperation& operation) {
+  return Run(core_->engine(), *core_, caller, [&](RemoteOperation& operation) {
     operation.kind = Kind::kWrite;
     operation.acknowledged = true;
     operation.pieces = pieces;
     operation.done = caller.Callback();
   });
-  if (stripes_ == nullptr) [[likely]]
-    return status;
-  if (status.ok()) stripes_->OnWritesArrived(ended);
-  return stripes_->Ended(std::move(status));
 }
 
 absl::StatusOr<uint64_t> RemoteMemory::FetchAdd(uint64_t offset, uint64_t operand) {
@@ -441,8 +434,6 @@ void RemoteMemory::ReadBatch(absl::Span<const RemotePiece> pieces,
 
 void RemoteMemory::WriteBatch(absl::Span<const RemotePiece> pieces,
                               Function<void(absl::Status)> done) {
-  if (stripes_ != nullptr) [[unlikely]]
-    done = stripes_->Counted(std::move(done));
   Begin(core_->engine(), *core_, [&](RemoteOperation& operation) {
     operation.kind = Kind::kWrite;
     operation.pieces = pieces;
@@ -454,13 +445,7 @@ void RemoteMemory::WriteUnordered(absl::Span<const RemotePiece> pieces,
                                   Function<void(absl::Status)> done) {
   if (stripes_ != nullptr) [[unlikely]] {
     const auto stripes = stripes_->Cut(Kind::kWrite, pieces, /*blocks=*/false);
-    if (!stripes.empty()) {
-      auto ended = [all = stripes_.get(), done = std::move(done)](absl::Status status) mutable {
-        done(all->Ended(std::move(status)));
-      };
-      return BeginStripes(core_->engine(), stripes, FillWrite, std::move(ended));
-    }
-    done = stripes_->Counted(std::move(done));
+    if (!stripes.empty()) return BeginStripes(core_->engine(), stripes, FillWrite, std::move(done));
   }
   Begin(core_->engine(), *core_, [&](RemoteOperation& operation) {
     operation.kind = Kind::kWrite;
@@ -512,35 +497,33 @@ bool RemoteMemory::ReadNow(uint64_t offset, const Slice& into, Function<void(abs
 bool RemoteMemory::WriteNow(uint64_t offset, const Slice& from, Function<void(absl::Status)> done) {
   if (MoveNow(*core_, Kind::kWrite, offset, from)) [[likely]]
     return true;
-  if (stripes_ != nullptr) [[unlikely]]
-    done = stripes_->Counted(std::move(done));
   const RemotePiece piece{offset, from};
-  const bool is_done = BeginNow(core_->engine(), *core_, [&](RemoteOperation& operation) {
+  return BeginNow(core_->engine(), *core_, [&](RemoteOperation& operation) {
     operation.kind = Kind::kWrite;
     operation.pieces = absl::Span<const RemotePiece>(&piece, 1);
     operation.done = std::move(done);
   });
-  if (is_done && stripes_ != nullptr) [[unlikely]]
-    stripes_->OnWriteEnded();
-  return is_done;
 }
 
 // --- after a deadline ---------------------------------------------------------------------------
 
+bool RemoteMemory::AwaitReclaimed(Function<void()>& then) {
+  return stripes_ != nullptr ? stripes_->AwaitReclaimed(then) : core_->AwaitReclaimed(then);
+}
+
 void RemoteMemory::WhenReclaimed(Function<void()> then) {
-  if (stripes_ != nullptr && stripes_->is_used()) {
-    return stripes_->WhenReclaimed(
-        [core = core_, then = std::move(then)]() mutable { core->WhenReclaimed(std::move(then)); });
-  }
-  RunOnEngine(core_->engine(), [&] { core_->WhenReclaimed(std::move(then)); });
+  if (core_->engine().forked()) return;
+  if (!AwaitReclaimed(then)) then();
 }
 
 bool RemoteMemory::WaitReclaimed(uint64_t timeout_us) {
   EngineCore& engine = core_->engine();
+  if (engine.forked()) return false;
   // Whoever does not wait long enough leaves it behind.
   const auto waiter = std::make_shared<Waiter>();
-  WhenReclaimed([waiter, &engine] { engine.Finish(*waiter); });
-  if (engine.InTurn()) return waiter->done();
+  Function<void()> then = [waiter, &engine] { engine.Finish(*waiter); };
+  if (!AwaitReclaimed(then)) return true;
+  if (engine.InTurn()) return false;
   const uint64_t now_ns = engine.clock().NowNs();
   const uint64_t most_us = (EngineCore::kNoDeadline - now_ns) / kNsPerUs;
   const uint64_t deadline_ns =

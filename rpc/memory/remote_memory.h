@@ -34,11 +34,11 @@
 //   and so by several cards, at the same time: those of 2 MiB and more, by blocking forms,
 //   ReadBatch() and Read() with a callback, and WriteUnordered(). An error of one stripe ends the
 //   whole with it (kMayHaveRun); other stripes may have been carried out. Nothing is cut behind a
-//   write that was not, or has failed, until a blocking WriteAcknowledged() has proven that all
-//   have arrived. Not cut are transfers behind which messages are in order (Write(), WriteBatch(),
+//   write that was not, or has failed, until it is known that it has arrived: the first large
+//   transfer behind it asks the owner, unless a WriteAcknowledged() or an atomic has ended
+//   meanwhile. Not cut are transfers behind which messages are in order (Write(), WriteBatch(),
 //   WriteAcknowledged() with callbacks), ReadNow(), WriteNow(), what coroutines await, and blocking
-//   ones inside of callbacks. WaitReclaimed() in a callback is false once anything has moved in
-//   stripes: WhenReclaimed().
+//   ones inside of callbacks.
 // Torn reads: a Read is not atomic against writes to the same bytes; RemoteArray detects that
 //   (rpc/memory/remote_array.h).
 //
@@ -229,8 +229,8 @@ class RemoteMemory {
   // or for `timeout_us`. Returns whether it is so. Inside a callback of the engine it does not
   // wait.
   bool WaitReclaimed(uint64_t timeout_us);
-  // `then` runs once that is so, on the engine's thread; if it is already, and nothing has moved in
-  // stripes, before this returns.
+  // `then` runs once that is so, on the engine's thread; if it is already, before this returns, on
+  // this one.
   void WhenReclaimed(Function<void()> then);
 
   // --- for coroutines (weft/coroutine.h) --------------------------------------------------------
@@ -240,6 +240,9 @@ class RemoteMemory {
   RemoteAwaiter CoWrite(uint64_t offset, const Slice& from) { return {*this, false, offset, from}; }
 
  private:
+  // As RemoteMemoryCore's.
+  bool AwaitReclaimed(Function<void()>& then);
+
   RemoteMemory(Channel& channel, const RegionHandle& handle, const RemoteMemoryOptions& options);
 
   // Constant after construction.

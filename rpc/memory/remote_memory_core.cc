@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "core/check.h"
 #include "core/clock.h"
@@ -185,6 +186,7 @@ void RemoteMemoryCore::GiveBack() {
 
 void RemoteMemoryCore::OnGranted() {
   renewing_ = false;
+  lacks_lease_ = false;
   client_.PeerAnswered();
   const uint64_t now_ns = engine_.clock().NowNs();
   renew_at_ns_ = usable_until_ns() > now_ns ? now_ns + (usable_until_ns() - now_ns) / 2 : now_ns;
@@ -211,6 +213,7 @@ void RemoteMemoryCore::OnEnded(const absl::Status& why) {
 
 void RemoteMemoryCore::Refuse(const absl::Status& why, bool for_good) {
   if (for_good) refused_ = why;
+  lacks_lease_ = absl::IsResourceExhausted(why);
   Report(why);
   FailWaiting(why);
 }
@@ -219,6 +222,7 @@ void RemoteMemoryCore::Refuse(const absl::Status& why, bool for_good) {
 
 void RemoteMemoryCore::OnConnected(Connection& connection) {
   connection_ = &connection;
+  lacks_lease_ = false;
   if (wanted()) Ask();
 }
 
@@ -232,6 +236,8 @@ void RemoteMemoryCore::OnConnectionLeaving(const absl::Status& why) {
 
 void RemoteMemoryCore::OnConnectionLost() {
   connection_ = nullptr;
+  // What has not arrived over it was lost with it: there is nothing to wait for.
+  writes_arrived_ = writes_begun_.value();
   if (std::exchange(leaving_, false)) refused_ = absl::OkStatus();
   while (RemoteOperation* const operation = written_.PopFront()) {
     --posted_;
@@ -320,8 +326,12 @@ Posted RemoteMemoryCore::BeginFromCallback(RemoteOperation& operation, const abs
 absl::StatusOr<Posted> RemoteMemoryCore::Post(RemoteOperation& operation, bool* room) {
   ++posted_;
   operation.state = RemoteOperation::State::kPosted;
+  operation.proves = writes_ended_;  // of an atomic
   const absl::StatusOr<Posted> posted = Submit(operation);
-  if (posted.ok() && *posted == Posted::kPending) return posted;
+  if (posted.ok() && *posted == Posted::kPending) {
+    if (operation.kind == RemoteOperation::Kind::kWrite) ++writes_begun_;
+    return posted;
+  }
   --posted_;
   operation.state = RemoteOperation::State::kNew;
   *room =
@@ -417,6 +427,7 @@ void RemoteMemoryCore::Pump() {
 // An acknowledged write is over here. A probe behind it says when it has arrived; where there can
 // be none, it ends.
 void RemoteMemoryCore::Probe(RemoteOperation& operation) {
+  operation.proves = writes_ended_;
   const absl::Status asked = connection_ == nullptr ? absl::FailedPreconditionError("not connected")
                                                     : connection_->memory().Probe(&operation);
   operation.probed = asked.ok();
@@ -438,6 +449,42 @@ void RemoteMemoryCore::ProbeWritten() {
   }
 }
 
+// The transport is done with a write, or the owner's engine with a probe or an atomic.
+void RemoteMemoryCore::CountEnd(const RemoteOperation& operation, bool ok) {
+  if (operation.kind == RemoteOperation::Kind::kWrite && !operation.probed) {
+    ++writes_ended_;
+  } else if (ok && writes_arrived_ < operation.proves) {
+    writes_arrived_ = operation.proves;
+  }
+}
+
+// A probe that no write waits for.
+void RemoteMemoryCore::Prove() {
+  proving_ = true;
+  RemoteOperation& operation = *NewOperation();
+  operation.core = this;
+  operation.kind = RemoteOperation::Kind::kWrite;
+  operation.acknowledged = true;
+  operation.pieces = {};
+  operation.done = [this](const absl::Status&) {
+    proving_ = false;
+    if (std::exchange(prove_again_, false)) Recover();
+  };
+  ++posted_;
+  WatchDeadline(operation);
+  Probe(operation);
+}
+
+void RemoteMemoryCore::Recover() {
+  if (gone_ != nullptr || connection_ == nullptr) return;
+  if (lacks_lease_) Ask();
+  if (proving_) {
+    prove_again_ = true;
+  } else if (writes_ended_ > writes_arrived_) {
+    Prove();
+  }
+}
+
 void RemoteMemoryCore::OnRoom() {
   ProbeWritten();
   if (gone_ != nullptr) return LookForTheEnd();
@@ -446,6 +493,7 @@ void RemoteMemoryCore::OnRoom() {
 
 void RemoteMemoryCore::OnOperationComplete(RemoteOperation& operation, const absl::Status& status) {
   const bool is_late = operation.state == RemoteOperation::State::kLate;
+  if (operation.kind != RemoteOperation::Kind::kRead) CountEnd(operation, status.ok());
   if (operation.acknowledged && !operation.probed && !is_late && status.ok()) [[unlikely]] {
     Probe(operation);
   } else {
@@ -514,6 +562,9 @@ void RemoteMemoryCore::ArmTimer() {
       next_ns = std::min(next_ns, first->deadline_ns);
     }
   }
+  if (!undelivered_.empty()) {
+    next_ns = std::min(next_ns, engine_.clock().NowNs() + kDeliverAgainNs);
+  }
   if (next_ns != kNever) engine_.timers().Schedule(this, next_ns);
 }
 
@@ -532,6 +583,7 @@ void RemoteMemoryCore::OnTimer() {
     client_.EndConnection(
         absl::UnavailableError(StrCat("the client gave up the connection: ", why)), why);
   }
+  DeliverAgain();
   ArmTimer();
   if (gone_ != nullptr) return LookForTheEnd();  // this may be gone now
   if (leaving_ && posted_ == 0) client_.EndIfLeft();
@@ -563,8 +615,11 @@ void RemoteMemoryCore::Expire(RemoteOperation& operation) {
   Deadlines::Remove(&operation);
   operation.state = RemoteOperation::State::kLate;
   operation.deadline_ns += kLatePatienceUs * kNsPerUs;
-  operation.late_number = ++late_count_;
-  late_.PushBack(&operation);
+  {
+    const std::lock_guard<std::mutex> lock(reclaim_mutex_);
+    operation.late_number = ++late_count_;
+    late_.PushBack(&operation);
+  }
   if (operation.moves()) {
     for (const RemotePiece& piece : operation.pieces) piece.local.memory->Pin(piece.local.offset);
   }
@@ -573,23 +628,46 @@ void RemoteMemoryCore::Expire(RemoteOperation& operation) {
 
 // The transport touches its memory no more.
 void RemoteMemoryCore::EndLate(RemoteOperation& operation) {
-  Deadlines::Remove(&operation);
   if (operation.moves()) {
     for (const RemotePiece& piece : operation.pieces) piece.local.memory->Unpin(piece.local.offset);
   }
   operation.state = RemoteOperation::State::kDone;
-  Recycle(&operation);
-  while (!when_reclaimed_.empty() &&
-         (late_.empty() || when_reclaimed_.front().first < late_.Front()->late_number)) {
-    Function<void()> then = std::move(when_reclaimed_.front().second);
-    when_reclaimed_.pop_front();
-    then();
+  std::vector<Function<void()>> due;
+  {
+    const std::lock_guard<std::mutex> lock(reclaim_mutex_);
+    Deadlines::Remove(&operation);
+    const uint64_t first = late_.empty() ? kNever : late_.Front()->late_number;
+    for (; !when_reclaimed_.empty() && when_reclaimed_.front().first < first;
+         when_reclaimed_.pop_front()) {
+      due.push_back(std::move(when_reclaimed_.front().second));
+    }
   }
+  Recycle(&operation);
+  for (Function<void()>& then : due) then();
 }
 
-void RemoteMemoryCore::WhenReclaimed(Function<void()> then) {
-  if (late_.empty()) return then();
+bool RemoteMemoryCore::AwaitReclaimed(Function<void()>& then) {
+  const std::lock_guard<std::mutex> lock(reclaim_mutex_);
+  if (late_.empty()) return false;
   when_reclaimed_.emplace_back(late_count_, std::move(then));
+  return true;
+}
+
+// --- other engines ------------------------------------------------------------------------------
+
+void RemoteMemoryCore::Deliver(EngineCore& to, Function<void()> task) {
+  undelivered_.emplace_back(&to, std::move(task));
+  if (undelivered_.size() > 1) return;  // behind those before it
+  DeliverAgain();
+  ArmTimer();
+}
+
+void RemoteMemoryCore::DeliverAgain() {
+  while (!undelivered_.empty()) {
+    auto& [to, task] = undelivered_.front();
+    if (!to->Post(std::move(task))) return;  // what was refused is as it was
+    undelivered_.pop_front();
+  }
 }
 
 // --- operations with callbacks ------------------------------------------------------------------
@@ -619,7 +697,8 @@ void RemoteMemoryCore::Shutdown(Waiter* gone) {
 
 void RemoteMemoryCore::LookForTheEnd() {
   if (posted_ > 0) return;
-  early_ends_.RunAll();  // what callbacks have started meanwhile
+  early_ends_.RunAll();               // what callbacks have started meanwhile
+  if (!undelivered_.empty()) return;  // the timer comes back
   GiveBack();
   EngineCore& engine = engine_;
   Waiter* gone = gone_;

@@ -13,24 +13,30 @@
 // its local memory, until it completes, as all do at the latest when the connection ends, which
 // happens kLatePatienceUs after the first deadline of one that is late.
 //
-// Threads: the engine's, but for Check().
+// Writes that have arrived. The end of a write proves no arrival. An answer of the owner's engine
+// does, to a probe or an atomic, for all writes that had ended when it was asked; so does an
+// acknowledged write's end. They are counted, and so are those that it is proven of.
+//
+// Threads: the engine's, but for Check(), AwaitReclaimed() and what says so.
 // Lifetime: made by RemoteMemory; ends by Shutdown(), which lets what is posted end and
 //   then deletes it.
 // Invariants: an operation is waiting, posted, written, late, deferred or done; waiting_count_ <=
 //   max_waiting; operations that hold calls back are waiting ones; the memory of a late one is
-//   pinned.
+//   pinned; writes_ended_ and writes_arrived_ are at most writes_begun_.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <mutex>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "core/function.h"
 #include "core/intrusive_list.h"
+#include "core/tally.h"
 #include "core/timer_wheel.h"
 #include "rpc/client/client_connection.h"
 #include "rpc/client/connection_watcher.h"
@@ -66,8 +72,22 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   // driver's.
   bool MoveNow(RemoteOperation::Kind kind, uint64_t offset, const Slice& local);
 
-  // `then` runs when no late operation is left that had begun before; at once if there is none.
-  void WhenReclaimed(Function<void()> then);
+  // False: no operation is late, and `then` is as it was. True: it runs on the engine's thread when
+  // none of those is left that are late now. Any thread.
+  [[nodiscard]] bool AwaitReclaimed(Function<void()>& then);
+
+  // A write is on its way, or has ended and may not have arrived. Any thread, which sees what it
+  // knows to have ended.
+  bool has_unproven_writes() const { return writes_arrived_ != writes_begun_; }
+  // No lease could be had when one was asked for last: there were too many. Any thread.
+  bool lacks_lease() const { return lacks_lease_; }
+  // Asks the owner for what is missing of both: a proof, a lease.
+  void Recover();
+
+  // Hands `task` to another engine. Where that one's inbox is full it tries again later: a turn
+  // that waited for another engine's would keep this one's peers waiting, and both for ever if the
+  // other one waited for this.
+  void Deliver(EngineCore& to, Function<void()> task);
 
   // Posts it, lets it wait, or ends it. `valid`: if not OK, it ends with that.
   void Start(RemoteOperation& operation, const absl::Status& valid);
@@ -129,6 +149,8 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   // From the deadline of an operation until its connection is given up, if the transport still has
   // its memory by then: as long as a server has to give memory back (kReleasePatienceUs).
   static constexpr uint64_t kLatePatienceUs = 3'000'000;
+  // Until Deliver() tries again: an engine that turns at all makes room for 64 in a microsecond.
+  static constexpr uint64_t kDeliverAgainNs = 1'000'000;
   // An idle turn takes as long as two operations that are done at once (about 0.1 us): with 64 of
   // them to a turn, it costs each 2 ns.
   static constexpr uint32_t kDonePerTurn = 64;
@@ -165,6 +187,9 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   void Enqueue(RemoteOperation& operation);
   void Probe(RemoteOperation& operation);
   void ProbeWritten();
+  void CountEnd(const RemoteOperation& operation, bool ok);
+  void Prove();
+  void DeliverAgain();
   void WatchDeadline(RemoteOperation& operation);
   void Expire(RemoteOperation& operation);
   void EndLate(RemoteOperation& operation);
@@ -198,15 +223,27 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
 
   using Deadlines = IntrusiveList<RemoteOperation, RemoteDeadlineTag>;
   Deadlines watched_;  // waiting and posted ones, if there is a timeout
+  // Written with reclaim_mutex_ held, and read so by other threads. Nothing else is called
+  // meanwhile.
   Deadlines late_;
   uint64_t late_count_ = 0;  // that there have been
-  // Each with the last late one that it waits for; in order.
+  // Each with the last late one that it waits for; in order. Guarded by reclaim_mutex_.
   std::deque<std::pair<uint64_t, Function<void()>>> when_reclaimed_;
+  std::mutex reclaim_mutex_;
+  std::deque<std::pair<EngineCore*, Function<void()>>> undelivered_;
 
   IntrusiveList<RemoteOperation> waiting_;
   uint32_t waiting_count_ = 0;
   uint32_t posted_ = 0;                     // late and written ones among them
   IntrusiveList<RemoteOperation> written_;  // kWritten
+  // Of writes that the transport was given, and has not carried out inside the post; of these it is
+  // done with; and of these (the first ones to end) it is known that they have arrived.
+  Tally<uint64_t> writes_begun_;
+  uint64_t writes_ended_ = 0;
+  Tally<uint64_t> writes_arrived_;
+  Tally<bool> lacks_lease_;
+  bool proving_ = false;          // a question of Prove() is on its way
+  bool prove_again_ = false;      // more may have ended since
   uint32_t done_since_turn_ = 0;  // operations inside their call, since TurnIsDue(); < kDonePerTurn
   bool pumping_ = false;
   std::array<Transfer, kMaxBatchTransfers> transfers_;  // of the batch that is being posted

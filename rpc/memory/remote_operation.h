@@ -73,6 +73,7 @@ class RemoteOperation final : public ListNode<>,
   uint64_t desired = 0;
   uint64_t before = 0;
   uint64_t deadline_ns = 0;  // on a list of those; of a late one: when the connection is given up
+  uint64_t proves = 0;       // of a probe or an atomic: so many writes had ended before it
   uint64_t late_number = 0;  // of a late one: counted from 1, in their order
   RemoteMemoryCore* core = nullptr;
 

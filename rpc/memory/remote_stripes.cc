@@ -18,7 +18,7 @@ constexpr size_t kStripeStepBytes = 4096;
 
 // How long a thread drives one lane before it looks at the next. A socket's buffer of 4 MiB is full
 // after 0.4 ms at 10 GB/s.
-constexpr uint64_t kTurnNs = 100'000;
+constexpr uint64_t kDriveNs = 100'000;
 
 // The same bytes, for the lane at this place.
 LocalMemory* MemoryAt(LocalMemory* memory, uint32_t place) {
@@ -32,10 +32,9 @@ uint64_t BytesOf(absl::Span<const RemotePiece> pieces) {
   return bytes;
 }
 
-// On the engine, soon, however full its inbox is. In a turn of it: now.
-void RunAt(EngineCore& engine, Function<void()> task) {
-  if (engine.InTurn()) return task();
-  PostOrDrive(engine, std::move(task));
+// Has the core ask for what it lacks. An inbox that is full: the next transfer does.
+void Recover(RemoteMemoryCore& core) {
+  static_cast<void>(core.engine().Post([&core] { core.Recover(); }));
 }
 
 }  // namespace
@@ -62,13 +61,30 @@ bool RemoteStripes::IsForAll(const Slice& local) const {
   return local.valid() && MemoryAt(local.memory, count() - 1) != nullptr;
 }
 
+bool RemoteStripes::HaveAllArrived() const {
+  bool all = true;
+  for (const std::atomic<RemoteMemoryCore*>& one : cores_) {
+    RemoteMemoryCore* const core = one.load(std::memory_order_acquire);
+    if (core == nullptr || !core->has_unproven_writes()) continue;
+    Recover(*core);
+    all = false;
+  }
+  return all;
+}
+
 // The lanes that can take part now.
 std::vector<uint32_t> RemoteStripes::Places(bool blocks) const {
   std::vector<uint32_t> places;
   for (uint32_t place = 0; place < count(); ++place) {
     const EngineCore& engine = EngineAt(place);
     const bool is_driven = place == 0 || blocks || engine.drives_itself() || engine.is_external();
-    if (is_driven && lanes_.states().IsReady(Number(place))) places.push_back(place);
+    if (!is_driven || !lanes_.states().IsReady(Number(place))) continue;
+    RemoteMemoryCore* const core = cores_[place].load(std::memory_order_acquire);
+    if (core != nullptr && core->lacks_lease()) {
+      Recover(*core);
+    } else {
+      places.push_back(place);
+    }
   }
   return places;
 }
@@ -81,7 +97,6 @@ std::vector<RemoteStripes::Stripe> RemoteStripes::Cut(RemoteOperation::Kind kind
   // A callback of another lane's engine that waited would keep that one's stripe waiting.
   if (blocks && internal::innermost_turn != nullptr) return {};
   if (EngineAt(0).OnEngine() && closing_) return {};
-  if (arrived_ != begun_) return {};
   RemoteOperation whole;
   whole.kind = kind;
   whole.pieces = pieces;
@@ -90,6 +105,7 @@ std::vector<RemoteStripes::Stripe> RemoteStripes::Cut(RemoteOperation::Kind kind
                    [this](const RemotePiece& piece) { return IsForAll(piece.local); })) {
     return {};
   }
+  if (!HaveAllArrived()) return {};
   std::vector<uint32_t> places = Places(blocks);
   if (places.size() > bytes / kLeastStripeBytes) places.resize(bytes / kLeastStripeBytes);
   if (places.empty() || (places.size() == 1 && places.front() == 0)) return {};
@@ -117,29 +133,7 @@ std::vector<RemoteStripes::Stripe> RemoteStripes::Cut(RemoteOperation::Kind kind
   return stripes;
 }
 
-// --- order --------------------------------------------------------------------------------------
-
-Function<void(absl::Status)> RemoteStripes::Counted(Function<void(absl::Status)> done) {
-  OnWriteBegun();
-  return [this, done = std::move(done)](absl::Status status) mutable {
-    OnWriteEnded();
-    done(std::move(status));
-  };
-}
-
-absl::Status RemoteStripes::Ended(absl::Status status) {
-  if (!status.ok()) {
-    OnWriteBegun();
-    OnWriteEnded();
-  }
-  return status;
-}
-
-void RemoteStripes::OnWritesArrived(uint64_t ended) {
-  uint64_t before = arrived_;
-  while (before < ended && !arrived_.compare_exchange_weak(before, ended)) {
-  }
-}
+// --- memory -------------------------------------------------------------------------------------
 
 std::unique_ptr<Buffer> RemoteStripes::BufferOf(MutableByteSpan bytes) const {
   std::vector<std::unique_ptr<LocalMemory>> memories(count());
@@ -184,32 +178,33 @@ bool RemoteStripes::Await(const std::vector<EngineCore*>& engines, EngineCore& o
   while (!waiter.done() && !of.forked()) {
     const uint64_t now_ns = of.clock().NowNs();
     if (now_ns >= deadline_ns) return false;
-    if (of.Wait(waiter, std::min(deadline_ns, now_ns + kTurnNs))) return true;
+    if (of.Wait(waiter, std::min(deadline_ns, now_ns + kDriveNs))) return true;
     for (EngineCore* const engine : engines) engine->Poll();
   }
   return waiter.done();
 }
 
-bool RemoteStripes::is_used() const {
-  return std::any_of(cores_.begin() + 1, cores_.end(), [](const auto& core) {
-    return core.load(std::memory_order_relaxed) != nullptr;
-  });
+// --- the end ------------------------------------------------------------------------------------
+
+bool RemoteStripes::AwaitReclaimed(Function<void()>& then) {
+  return AwaitReclaimedFrom(count() - 1, then);
 }
 
-void RemoteStripes::WhenReclaimed(Function<void()> then) {
-  WhenReclaimedFrom(count() - 1, std::move(then));
-}
-
-// From the last place down to the home one, as Shutdown() goes: behind the tasks of this.
-void RemoteStripes::WhenReclaimedFrom(uint32_t place, Function<void()> then) {
-  RemoteMemoryCore* core = nullptr;
-  while (place > 0 && (core = cores_[place].load(std::memory_order_acquire)) == nullptr) --place;
-  if (place == 0) return RunAt(EngineAt(0), std::move(then));
-  RunAt(EngineAt(place), [this, place, core, then = std::move(then)]() mutable {
-    core->WhenReclaimed([this, place, then = std::move(then)]() mutable {
-      WhenReclaimedFrom(place - 1, std::move(then));
-    });
-  });
+// One lane after the other, from the last place down to the home one, as Shutdown() goes.
+bool RemoteStripes::AwaitReclaimedFrom(uint32_t place, Function<void()>& then) {
+  const auto last = std::make_shared<Function<void()>>(std::move(then));
+  // None of the cores that are there goes meanwhile.
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (; place > 0; --place) {
+    RemoteMemoryCore* const core = cores_[place].load(std::memory_order_relaxed);
+    if (core == nullptr) continue;
+    Function<void()> next = [this, place, core, last] {
+      if (!AwaitReclaimedFrom(place - 1, *last)) core->Deliver(EngineAt(0), std::move(*last));
+    };
+    if (core->AwaitReclaimed(next)) return true;
+  }
+  then = std::move(*last);
+  return cores_[0].load(std::memory_order_relaxed)->AwaitReclaimed(then);
 }
 
 void RemoteStripes::Shutdown() {
@@ -221,7 +216,11 @@ void RemoteStripes::Shutdown() {
   }
   RunOnEngine(EngineAt(0), [this] { closing_ = true; });
   for (uint32_t place = count() - 1; place > 0; --place) {
-    RemoteMemoryCore* const core = cores_[place].exchange(nullptr);
+    RemoteMemoryCore* core = nullptr;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      core = cores_[place].exchange(nullptr);
+    }
     if (core == nullptr) continue;
     Waiter gone;
     // Behind everything that was posted: those operations end.
@@ -239,19 +238,18 @@ absl::Status StatusOfWhole(absl::Status stripe) {
       Delivery::kMayHaveRun);
 }
 
-void StripedEnd::OnStripe(absl::Status status) {
+void StripedEnd::OnStripe(RemoteMemoryCore& core, absl::Status status) {
   if (!status.ok() && !failed_.exchange(true, std::memory_order_relaxed)) {
     status_ = std::move(status);
   }
-  CountDown(/*is_starting=*/false);
+  if (!IsLast()) return;
+  if (home_.InTurn()) return Run();
+  // All are started, so this is in a turn of the core's engine.
+  core.Deliver(home_, [this] { Run(); });
 }
 
-void StripedEnd::CountDown(bool is_starting) {
-  if (left_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  if (home_.InTurn() && !is_starting) return Run();
-  if (home_.Post([this] { Run(); })) return;
-  if (home_.InTurn() || home_.forked()) return Run();
-  PostOrDrive(home_, [this] { Run(); });
+void StripedEnd::OnStarted() {
+  if (IsLast() && !home_.Post([this] { Run(); })) Run();
 }
 
 void StripedEnd::Run() {

@@ -3,9 +3,9 @@
 //
 // What is cut: an operation of 2 * kLeastStripeBytes at least, between memory that is good for all
 // lanes (BufferOf()) and the owner's, if nothing has to stay in order behind it before its end. A
-// lane takes part if it has a connection now. (So a transfer goes on by the others when one is
-// lost, if it begins after that, also where one alone is left.) Stripes are of about the same
-// length.
+// lane takes part if it has a connection now, and was not refused a lease for want of room. (So a
+// transfer goes on by the others when one is lost, if it begins after that, also where one alone is
+// left.) Stripes are of about the same length.
 //
 //   one that is cut   begun   RemoteMemory starts its stripes, each an operation of its lane's core
 //                             -> ended: the last stripe has ended
@@ -15,13 +15,14 @@
 //                             (WhenReclaimed())
 //
 // Every stripe of a write is acknowledged, so that whatever is started behind the whole finds its
-// bytes, by whichever lane. And nothing is cut while a write that the home lane alone was given may
-// not have arrived, as one that is not acknowledged may not at its end: other lanes would overtake
-// it. A blocking WriteAcknowledged() that ends well proves of those that had ended before that they
-// have arrived.
+// bytes, by whichever lane. And nothing is cut while a write may not have arrived, as one that is
+// not acknowledged may not at its end, nor one that has failed: other lanes would overtake it. The
+// lane's core knows (RemoteMemoryCore::has_unproven_writes()); who finds it so has the owner asked,
+// and does not wait for the answer.
 //
 // Each lane but the home one has a core of its own, with a lease of its own, made when it first
-// takes part. An owner counts them as it counts those of several channels.
+// takes part. An owner counts them as it counts those of several channels. The transfer that finds
+// out that it has no more to give fails; each that follows asks again, and does not count on it.
 //
 // Threads: any, but for what the engine is named of.
 // Lifetime: a member of the RemoteMemory; Shutdown() before it is destroyed.
@@ -71,17 +72,6 @@ class RemoteStripes {
   std::vector<Stripe> Cut(RemoteOperation::Kind kind, absl::Span<const RemotePiece> pieces,
                           bool blocks);
 
-  // Of writes that the home lane alone is given, unacknowledged.
-  void OnWriteBegun() { ++begun_; }
-  void OnWriteEnded() { ++ended_; }
-  // A write that was to be acknowledged has ended so: after an error it may still arrive.
-  absl::Status Ended(absl::Status status);
-  // Begins one, which ends with `done`.
-  Function<void(absl::Status)> Counted(Function<void(absl::Status)> done);
-  uint64_t writes_ended() const { return ended_; }
-  // So many of those that had ended have arrived.
-  void OnWritesArrived(uint64_t ended);
-
   // Memory of the program's, good for all lanes.
   std::unique_ptr<Buffer> BufferOf(MutableByteSpan bytes) const;
 
@@ -92,11 +82,8 @@ class RemoteStripes {
     return Await(lanes_.engines(), of, waiter, deadline_ns);
   }
 
-  // Some lane but the home one has taken part.
-  bool is_used() const;
-  // `then` runs on the home engine when none of the other lanes' late operations is left that had
-  // begun before.
-  void WhenReclaimed(Function<void()> then);
+  // As RemoteMemoryCore::AwaitReclaimed(), of all lanes; `then` runs on the home engine.
+  [[nodiscard]] bool AwaitReclaimed(Function<void()>& then);
 
   // Ends the other lanes' cores; every operation that was cut has ended then, but for the home
   // lane's stripe. What begins meanwhile on the home engine is not cut.
@@ -111,8 +98,9 @@ class RemoteStripes {
   EngineCore& EngineAt(uint32_t place) const { return *lanes_.engines()[Number(place)]; }
   RemoteMemoryCore& CoreAt(uint32_t place);
   bool IsForAll(const Slice& local) const;
+  bool HaveAllArrived() const;
   std::vector<uint32_t> Places(bool blocks) const;
-  void WhenReclaimedFrom(uint32_t place, Function<void()> then);
+  bool AwaitReclaimedFrom(uint32_t place, Function<void()>& then);
 
   // Constant after construction.
   const ChannelLanes& lanes_;
@@ -121,11 +109,8 @@ class RemoteStripes {
   const RemoteMemoryOptions options_;
 
   bool closing_ = false;  // home engine
-  std::atomic<uint64_t> begun_{0};
-  std::atomic<uint64_t> ended_{0};
-  std::atomic<uint64_t> arrived_{0};  // as far as is known; all begun ones, or nothing is cut
   std::mutex mutex_;
-  // By place; written with mutex_ held, and once. Null: that lane has taken no part.
+  // By place; written with mutex_ held. Null: that lane has taken no part, or this ends.
   std::vector<std::atomic<RemoteMemoryCore*>> cores_;
 };
 
@@ -139,13 +124,13 @@ class StripedEnd {
   StripedEnd(EngineCore& home, size_t stripes, Function<void(absl::Status)> done)
       : home_(home), left_(stripes + 1), done_(std::move(done)) {}
 
-  // A stripe has ended. On its engine; this may be gone then.
-  void OnStripe(absl::Status status);
+  // A stripe of this core has ended. On its engine; this may be gone then.
+  void OnStripe(RemoteMemoryCore& core, absl::Status status);
   // All are started. `done` does not run inside, unless the home engine's inbox is full.
-  void OnStarted() { CountDown(/*is_starting=*/true); }
+  void OnStarted();
 
  private:
-  void CountDown(bool is_starting);
+  bool IsLast() { return left_.fetch_sub(1, std::memory_order_acq_rel) == 1; }
   void Run();
 
   EngineCore& home_;

@@ -10,8 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "rpc/operation/on_engine.h"
 #include "rpc/server/exported_memory.h"
 #include "rpc/testing/lanes_test.h"
+#include "rpc/wire/region_handle_proto.h"
+#include "transport/lease.h"
 #include "weft/status.h"
 
 namespace weft::test {
@@ -41,6 +44,14 @@ class RemoteStripesTest : public LanesTest {
   void Clear() { std::memset(local_.data(), 0, kBytes); }
   void FillLocal() {
     for (size_t i = 0; i < kBytes; ++i) local_[i] = static_cast<std::byte>(i * 17 >> 4);
+  }
+  // Of 64 bytes, by the home lane, and not acknowledged.
+  void WriteLittle() {
+    const RemotePiece little = {0, buffer_->slice(0, 64)};
+    std::optional<absl::Status> end;
+    memory_->WriteUnordered({&little, 1}, Ending(&end));
+    ASSERT_TRUE(RunUntil([&] { return end.has_value(); }));
+    ASSERT_EQ(*end, absl::OkStatus());
   }
   template <class F>
   uint64_t Took(F what) {
@@ -119,24 +130,54 @@ TEST_F(RemoteStripesTest, AWriteThatACallMayFollowAtOnceStaysOnOneLane) {
   ASSERT_TRUE(RunUntil([&] { return end.has_value(); }));
 }
 
-// The end of a write proves no arrival: stripes on other connections would overtake it.
+// The end of a write proves no arrival: stripes on other connections would overtake it. Who finds
+// it so has the owner asked, and does not wait for that.
 TEST_F(RemoteStripesTest, NothingIsCutBehindAWriteThatMayNotHaveArrived) {
   OpenMemory();
-  const RemotePiece little = {3 * kLeastStripeBytes, buffer_->slice(3 * kLeastStripeBytes, 64)};
-  const RemotePiece whole = {0, buffer_->slice()};
-  std::optional<absl::Status> end;
-  memory_->WriteUnordered({&little, 1}, Ending(&end));
-  ASSERT_EQ(memory_->WriteAcknowledged({&little, 1}), absl::OkStatus());
-  ASSERT_TRUE(RunUntil([&] { return end.has_value(); }));
+  WriteLittle();
   FillLocal();
   ASSERT_EQ(memory_->Write(0, buffer_->slice()), absl::OkStatus());
   ASSERT_EQ(memory_->Read(0, buffer_->slice()), absl::OkStatus());
-  EXPECT_EQ(exported_->leases(), 1u) << "one of them had ended, if any, when the proof began";
-  FillLocal();
-  ASSERT_EQ(memory_->WriteAcknowledged({&whole, 1}), absl::OkStatus());
-  EXPECT_TRUE(IsSame());
+  EXPECT_EQ(exported_->leases(), 1u) << "each was behind a write of which nothing was known";
+  network_.RunFor(kNsPerMs);  // for the answer
   ASSERT_EQ(memory_->Read(0, buffer_->slice()), absl::OkStatus());
   EXPECT_EQ(exported_->leases(), kLanes);
+  EXPECT_TRUE(IsSame());
+}
+
+TEST_F(RemoteStripesTest, AnAcknowledgedWriteProvesOfThoseBeforeItThatTheyHaveArrived) {
+  OpenMemory();
+  WriteLittle();
+  const RemotePiece little = {0, buffer_->slice(0, 64)};
+  std::optional<absl::Status> end;
+  memory_->WriteAcknowledged({&little, 1}, Ending(&end));
+  ASSERT_TRUE(RunUntil([&] { return end.has_value(); }));
+  ASSERT_EQ(memory_->Read(0, buffer_->slice()), absl::OkStatus());
+  EXPECT_EQ(exported_->leases(), kLanes);
+}
+
+TEST_F(RemoteStripesTest, AnAtomicProvesOfWritesBeforeItThatTheyHaveArrived) {
+  OpenMemory();
+  WriteLittle();
+  ASSERT_TRUE(memory_->FetchAdd(0, 1).ok());
+  ASSERT_EQ(memory_->Read(0, buffer_->slice()), absl::OkStatus());
+  EXPECT_EQ(exported_->leases(), kLanes);
+}
+
+// Its stripe may arrive behind everything that the others move meanwhile.
+TEST_F(RemoteStripesTest, NothingIsCutBehindAWriteOneStripeOfWhichIsLate) {
+  OpenMemory({.timeout_us = 50'000});
+  ASSERT_EQ(memory_->Write(0, buffer_->slice()), absl::OkStatus());
+  const auto read = [&] { EXPECT_EQ(memory_->Read(0, buffer_->slice()), absl::OkStatus()); };
+  const uint64_t by_all_ns = Took(read);
+  network_.SetWire("server", Name(next_), {.delay_ns = 200 * kNsPerMs});
+  const absl::Status late = memory_->Write(0, buffer_->slice());
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
+  network_.SetWire("server", Name(next_), {});
+  EXPECT_GT(Took(read), 2 * by_all_ns) << "by one lane";
+  ASSERT_TRUE(memory_->WaitReclaimed(10'000'000));
+  read();  // asks
+  EXPECT_LT(Took(read), 2 * by_all_ns);
 }
 
 TEST_F(RemoteStripesTest, BatchesAreCutWhereTheirStripesEnd) {
@@ -201,6 +242,30 @@ TEST_F(RemoteStripesTest, ALaneThatIsLostEndsTheTransferAndTheOthersGoOn) {
   EXPECT_EQ(exported_->leases(), kLanes);
 }
 
+// The transfer failed each time, though the other lanes could have moved it.
+TEST_F(RemoteStripesTest, ALaneThatIsRefusedALeaseTakesNoPartUntilItHasOne) {
+  OpenMemory();
+  std::vector<std::unique_ptr<RemoteMemory>> others;  // all that the connection may have
+  for (uint32_t i = 0; i < kMaxLeases; ++i) {
+    auto other = RemoteMemory::Open(Lane(next_), exported_->handle());
+    ASSERT_TRUE(other.ok()) << other.status();
+    others.push_back(*std::move(other));
+  }
+  const absl::Status refused = memory_->Read(0, buffer_->slice());
+  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  for (int i = 0; i < 3; ++i) {
+    Clear();
+    ASSERT_EQ(memory_->Read(0, buffer_->slice()), absl::OkStatus());
+    EXPECT_TRUE(IsSame());
+  }
+  EXPECT_EQ(exported_->leases(), kMaxLeases + kLanes - 1);
+  others.pop_back();
+  for (int i = 0; i < 3; ++i) {  // each asks again, until there is room
+    ASSERT_EQ(memory_->Read(0, buffer_->slice()), absl::OkStatus());
+  }
+  EXPECT_EQ(exported_->leases(), kMaxLeases - 1 + kLanes);
+}
+
 TEST_F(RemoteStripesTest, WithoutItsOwnLaneLargeTransfersGoByTheOthers) {
   OpenMemory();
   CutHome();
@@ -254,6 +319,62 @@ TEST_F(RemoteStripesTest, AStripeThatIsLateIsReclaimedLikeOthers) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_FALSE(memory_->WaitReclaimed(1000));
   EXPECT_TRUE(memory_->WaitReclaimed(10'000'000)) << "their connections are given up";
+}
+
+TEST_F(RemoteStripesTest, InACallbackOfAnyLaneItIsKnownAtOnceWhetherMemoryIsReclaimed) {
+  OpenMemory();
+  ASSERT_EQ(memory_->Read(0, buffer_->slice()), absl::OkStatus());
+  int reclaimed = 0;
+  for (EngineCore* const engine : lanes().engines()) {
+    RunOnEngine(*engine, [&] {
+      EXPECT_TRUE(memory_->WaitReclaimed(1000));
+      memory_->WhenReclaimed([&] { ++reclaimed; });
+    });
+  }
+  EXPECT_EQ(reclaimed, static_cast<int>(kLanes));
+}
+
+TEST_F(RemoteStripesTest, WhatWaitsForALateStripeRunsOnTheHomeEngine) {
+  OpenMemory({.timeout_us = 50'000});
+  ASSERT_EQ(memory_->Read(0, buffer_->slice()), absl::OkStatus());
+  network_.SetWire("server", Name(next_), {.delay_ns = 200 * kNsPerMs});
+  EXPECT_TRUE(absl::IsDeadlineExceeded(memory_->Read(0, buffer_->slice())));
+  bool reclaimed = false;
+  memory_->WhenReclaimed([&] {
+    EXPECT_TRUE(lanes().engines()[home_]->InTurn());
+    reclaimed = true;
+  });
+  EXPECT_FALSE(reclaimed);
+  ASSERT_TRUE(RunUntil([&] { return reclaimed; }));
+}
+
+// The end of a stripe waited, in a turn of its engine, for room in the inbox of the home one: two
+// engines could wait so for each other.
+TEST_F(RemoteStripesTest, WhatIsForAnotherEngineWhoseInboxIsFullIsDeliveredLater) {
+  OpenMemory();
+  EngineCore& home = *lanes().engines()[home_];
+  EngineCore& engine = *lanes().engines()[next_];
+  const auto handle = FromProto(exported_->handle());
+  ASSERT_TRUE(handle.ok()) << handle.status();
+  auto* const core = new RemoteMemoryCore(engine, internal::ConnectionOf(Lane(next_)), *handle, {});
+  std::vector<int> delivered;
+  Waiter gone;
+  RunOnEngine(engine, [&] {
+    while (home.Post([] {})) {
+    }
+    for (const int number : {1, 2}) {
+      core->Deliver(home, [&, number] {
+        EXPECT_TRUE(home.InTurn());
+        EXPECT_EQ(internal::innermost_turn->outer, nullptr) << "in a turn of the other engine";
+        delivered.push_back(number);
+      });
+    }
+    core->Shutdown(&gone);
+  });
+  EXPECT_FALSE(gone.done()) << "before it has handed over what it had";
+  ASSERT_TRUE(RunUntil([&] { return delivered.size() == 2; }));
+  EXPECT_EQ(delivered, std::vector<int>({1, 2}));
+  EXPECT_TRUE(engine.Wait(gone));
 }
 
 }  // namespace

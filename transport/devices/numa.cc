@@ -1,5 +1,7 @@
 #include "transport/devices/numa.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstdlib>
 
@@ -31,6 +33,18 @@ std::vector<int> ParseList(const std::string& list) {
 }
 
 }  // namespace
+
+std::vector<int> AllowedProcessors() {
+  std::vector<int> cpus;
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  // Fails on hosts with more than CPU_SETSIZE processors.
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(static_cast<size_t>(cpu), &allowed)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
 
 std::vector<int> ProcessorsOfNode(const std::string& sysfs, int node) {
   if (node < 0) return {};

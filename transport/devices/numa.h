@@ -1,7 +1,7 @@
 // Which processors are of which NUMA node, as sysfs says.
 //
-// Threads: pure functions of the files below `sysfs` ("/sys"). Errors: what is not there, or cannot
-// be read, is empty; a kernel without NUMA has no nodes at all.
+// Threads: pure functions of the files below `sysfs` ("/sys"), but for AllowedProcessors(). Errors:
+// what is not there, or cannot be read, is empty; a kernel without NUMA has no nodes at all.
 #pragma once
 
 #include <string>
@@ -11,6 +11,9 @@ namespace weft {
 
 // Of the running system.
 inline constexpr char kSysfs[] = "/sys";
+
+// Those that this thread may run on; empty: unknown.
+std::vector<int> AllowedProcessors();
 
 // The processors of this node; empty: there is no such node, or it has only memory.
 std::vector<int> ProcessorsOfNode(const std::string& sysfs, int node);

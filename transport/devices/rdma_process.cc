@@ -1,4 +1,3 @@
-#include <sched.h>
 #include <sys/resource.h>
 
 #include <cstdlib>
@@ -23,19 +22,6 @@ bool HasCapability(int number) {
     return (set >> number & 1) != 0;
   }
   return false;
-}
-
-// Of this thread.
-std::vector<int> AllowedProcessors() {
-  std::vector<int> cpus;
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  // Fails on hosts with more than CPU_SETSIZE processors: then the nodes are unknown.
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(static_cast<size_t>(cpu), &allowed)) cpus.push_back(cpu);
-  }
-  return cpus;
 }
 
 }  // namespace

@@ -67,7 +67,7 @@ class FabricDomain : public LinkDomain {
   void ReleaseSlot(SendSlot slot) final { parts_.slots.Give(DomainSlots::SlotOf(slot)); }
   absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer& peer,
                                                 LinkHandler* handler) override;
-  absl::StatusOr<std::unique_ptr<Link>> Accept(const LinkPeer& peer, LinkHandler* handler) final;
+  absl::StatusOr<std::unique_ptr<Link>> Accept(const LinkPeer& peer, LinkHandler* handler) override;
   absl::StatusOr<std::unique_ptr<Region>> Register(MutableByteSpan memory, Access access) final;
   int Poll(int budget) final;
   bool Arm() final;

@@ -5,8 +5,9 @@
 //
 //   verbs    over one address of one RDMA device's port: InfiniBand, RoCE or iWARP. One listening
 //            endpoint, and a connected endpoint for each link, all receiving into one shared queue.
-//            Memory is registered with the device and locked. A peer's host that vanishes is
-//            noticed late or never: the caller watches over it, and calls Link::Abandon(). A write
+//            Memory is registered with the device and locked. A port that goes down ends its links
+//            within a second or so. A peer's host that vanishes is noticed late or never: the
+//            caller watches over it, and calls Link::Abandon(). A write
 //            to a region that is not there may be reported as done on iWARP; the connection ends
 //            right after.
 //
@@ -25,6 +26,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "core/clock.h"
+#include "core/timer_wheel.h"
 #include "transport/link.h"
 
 namespace weft {
@@ -41,6 +44,10 @@ struct OfiOptions {
   // verbs: a thread of its own asks for the way to a peer (address_probe.h). Without it, Connect()
   // may block for two seconds.
   bool may_start_threads = true;
+  // verbs: the engine's, by which it looks whether the port is up (port_watch.h); where it looks.
+  const Clock* clock = nullptr;
+  TimerWheel* timers = nullptr;  // null: it looks when a link begins, and not again
+  std::string sysfs = "/sys";
 
   // Performance.
   uint32_t slot_bytes = 4096;                  // of sends and receives; multiple of 64, 256..1 MiB

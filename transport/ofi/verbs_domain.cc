@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/log.h"
 #include "core/status.h"
+#include "core/strings.h"
 #include "transport/ofi/fabric_link.h"
 #include "transport/ofi/hints.h"
 
@@ -51,7 +53,10 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> VerbsDomain::Open(const OfiOptions& 
 
 VerbsDomain::VerbsDomain(const OfiOptions& options, std::shared_ptr<FabricObjects> objects,
                          const FabricTraits& traits, bool is_hardware)
-    : FabricDomain(options, std::move(objects), traits), is_hardware_(is_hardware) {
+    : FabricDomain(options, std::move(objects), traits),
+      is_hardware_(is_hardware),
+      port_(options.sysfs, options.device, options.clock, options.timers,
+            [this](const absl::Status& found) { return OnPort(found); }) {
   mutable_path().device = options.device;
 }
 
@@ -59,6 +64,7 @@ VerbsDomain::~VerbsDomain() = default;
 
 absl::StatusOr<std::unique_ptr<Link>> VerbsDomain::Connect(const LinkPeer& peer,
                                                            LinkHandler* handler) {
+  WEFT_RETURN_IF_ERROR(port_.Begin());
   if (!options().may_start_threads) return FabricDomain::Connect(peer, handler);
   WEFT_RETURN_IF_ERROR(usable());
   WEFT_ASSIGN_OR_RETURN(SocketAddress remote, ParseAddress(peer.address));
@@ -66,6 +72,22 @@ absl::StatusOr<std::unique_ptr<Link>> VerbsDomain::Connect(const LinkPeer& peer,
   probes_.push_back({nullptr, link.get(), remote});
   StartProbes();
   return std::unique_ptr<Link>(std::move(link));
+}
+
+absl::StatusOr<std::unique_ptr<Link>> VerbsDomain::Accept(const LinkPeer& peer,
+                                                          LinkHandler* handler) {
+  WEFT_RETURN_IF_ERROR(port_.Begin());
+  return FabricDomain::Accept(peer, handler);
+}
+
+// Links that wait for their peers end too: those would wait as long as they may. Handlers hear of
+// it from the next Poll().
+bool VerbsDomain::OnPort(const absl::Status& found) {
+  if (!found.ok() && stats().links_open > 0) {
+    WEFT_LOG(kWarning, "verbs: ", ToStd(found.message()));
+    parts().links.ForEach([&found](FabricLink& link) { link.OnDisconnected(found); });
+  }
+  return stats().links_open > 0;
 }
 
 void VerbsDomain::StartProbes() {

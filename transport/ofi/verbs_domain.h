@@ -11,7 +11,8 @@
 //   - The provider finds the way to a peer's address inside fi_endpoint(), and blocks for two
 //     seconds where nobody answers. So a thread asks first (address_probe.h), and the endpoint is
 //     made when the way is known.
-//   - A peer whose host is gone is reported late or never: LinkPeer's lifeline decides.
+//   - A peer whose host is gone is reported late or never: LinkPeer's lifeline decides. A port that
+//     is down is not reported at all: it is looked at (port_watch.h), and its links end.
 //   - A failed operation breaks its connection. On iWARP it may even be reported as done before.
 //   - Devices in software work on the processors that engines spin on: who looks in vain yields
 //     (yield_pace.h).
@@ -25,6 +26,7 @@
 
 #include "transport/ofi/address_probe.h"
 #include "transport/ofi/fabric_domain.h"
+#include "transport/ofi/port_watch.h"
 #include "transport/ofi/yield_pace.h"
 
 namespace weft {
@@ -43,6 +45,7 @@ class VerbsDomain final : public FabricDomain {
 
   absl::StatusOr<std::unique_ptr<Link>> Connect(const LinkPeer& peer,
                                                 LinkHandler* handler) override;
+  absl::StatusOr<std::unique_ptr<Link>> Accept(const LinkPeer& peer, LinkHandler* handler) override;
   void Forget(FabricLink* link) override;
 
  protected:
@@ -70,8 +73,10 @@ class VerbsDomain final : public FabricDomain {
 
   int FinishProbes();
   void StartProbes();
+  bool OnPort(const absl::Status& found);
 
   const bool is_hardware_;
+  PortWatch port_;
   YieldPace yields_;  // in software
   std::unique_ptr<ProbeBell> bell_;
   std::list<Pending> probes_;  // in the order of connects; bounded by the number of links

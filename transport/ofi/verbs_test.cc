@@ -2,6 +2,8 @@
 // lab runs them on Soft-RoCE and Soft-iWARP.
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -231,6 +233,66 @@ TEST_F(VerbsTest, AReceiveThatWaitsIsNoneOfThoseThatPeersMayUse) {
   }
   EXPECT_EQ(watcher.least, kReceives);
   EXPECT_EQ(a.endpoint.downs + b.endpoint.downs, 0);
+}
+
+// A cable that was cut while the control connection went by another one was noticed by nobody on
+// Soft-RoCE. The kernel's word is made up: the port itself stays up, and so does the other end.
+TEST_F(VerbsTest, LinksOverAPortThatGoesDownEndAtThisSideAndNoneBegins) {
+  const std::string sysfs = testing::TempDir() + "port_that_goes_down";
+  const size_t colon = port_->device.rfind(':');
+  const std::string folder = sysfs + "/class/infiniband/" + port_->device.substr(0, colon) +
+                             "/ports/" + port_->device.substr(colon + 1);
+  std::filesystem::create_directories(folder);
+  const auto set_state = [&](const std::string& state) {
+    std::ofstream(folder + "/state") << state << "\n";
+  };
+  set_state("4: ACTIVE");
+  std::ofstream(folder + "/phys_state") << "3: Disabled\n";
+  FakeClock clock;
+  TimerWheel timers(clock.NowNs());
+  Side a(PathKind::kVerbs), b(PathKind::kVerbs);
+  a.domain.reset();
+  OfiOptions options = OptionsOf(a);
+  options.clock = &clock;
+  options.timers = &timers;
+  options.sysfs = sysfs;
+  auto watched = OpenVerbsDomain(options);
+  ASSERT_TRUE(watched.ok()) << watched.status();
+  a.domain = *std::move(watched);
+  ASSERT_TRUE(a.domain->AddSlots(8, 8).ok());
+  ASSERT_TRUE(b.domain->AddSlots(8, 8).ok());
+  OpenLink(a, b);
+  const auto look = [&] {
+    clock.Advance(PortWatch::kLookNs + TimerWheel::kTickNs);
+    timers.Advance(clock.NowNs());
+  };
+  look();
+  ASSERT_TRUE(a.Send("while it is up").ok());
+  ASSERT_TRUE(RunUntil({&a, &b}, [&] { return b.received.size() == 1; }));
+  EXPECT_EQ(a.endpoint.downs, 0);
+
+  set_state("1: DOWN");
+  look();
+  EXPECT_EQ(a.endpoint.downs, 0) << "a handler hears of it from Poll() alone";
+  EXPECT_FALSE(a.domain->Arm());
+  ASSERT_TRUE(RunUntil({&a}, [&] { return a.endpoint.downs == 1; }));
+  EXPECT_TRUE(absl::IsUnavailable(a.endpoint.down_status)) << a.endpoint.down_status;
+  EXPECT_NE(a.endpoint.down_status.message().find("is DOWN, Disabled: look at its cable"),
+            absl::string_view::npos)
+      << a.endpoint.down_status;
+  EXPECT_TRUE(absl::IsUnavailable(a.Send("too late")));
+  Endpoint next;
+  EXPECT_TRUE(absl::IsUnavailable(a.domain->Connect(a.PeerOf(b, 2), &next).status()));
+  EXPECT_TRUE(absl::IsUnavailable(a.domain->Accept(a.PeerOf(b, 3), &next).status()));
+
+  a.endpoint.link.reset();
+  look();
+  EXPECT_EQ(timers.size(), 0u) << "no link is left";
+  ASSERT_TRUE(RunUntil({&b}, [&] { return b.endpoint.downs == 1; }));
+  b.endpoint.link.reset();
+  set_state("4: ACTIVE");
+  LinkEnds(a, a.endpoint, b, b.endpoint, /*nonce=*/4);
+  EXPECT_EQ(timers.size(), 1u);
 }
 
 TEST_F(VerbsTest, AKeyLongerThanTheDevicesIsRefusedAtOnce) {
