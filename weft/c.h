@@ -137,7 +137,10 @@ typedef struct weft_engine_options {
   // returned. NULL: the kernel's monotonic clock. Threads sleep by that one in any case.
   uint64_t (*now_ns)(void* arg);
   void* now_arg;
-  const weft_log* log;  // of what is said in its turns; NULL: weft_log_set()'s
+  // Of what is said in its turns; NULL: weft_log_set()'s. The struct (weft/c_host.h) is copied;
+  // write() and its arg stay until weft_engine_free() has returned. Engines that are given the same
+  // struct call write() at the same time.
+  const weft_log* log;
 } weft_engine_options;
 
 weft_status* weft_engine_new(const weft_engine_options* options, weft_engine** engine);

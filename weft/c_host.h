@@ -68,7 +68,8 @@ typedef struct weft_log_record {
 
 struct weft_log {
   size_t struct_size;
-  // On any thread, one at a time. Calls no function of Weft that may log: what it logs is dropped.
+  // On any thread; for each engine, or for the process, one at a time. Calls no function of Weft
+  // that may log: what it logs is dropped.
   void (*write)(void* arg, const weft_log_record* record);
   void* arg;
   int32_t min_level;  // what is below is dropped, and not made; 0: WEFT_LOG_INFO

@@ -229,9 +229,10 @@ absl::Status Serve(const Security& security) {
     WEFT_RETURN_IF_ERROR(succession.Start(handover));
     WEFT_RETURN_IF_ERROR(server->Ready());
   }
-  WEFT_RETURN_IF_ERROR(Announce(server->address()));
-  // After an upgrade it is this process that the manager looks after.
+  // After an upgrade it is this process that the manager looks after. It has to hear of it before
+  // the one before has ended, which ends its calls first.
   examples::NotifyServiceManager(weft::StrCat("READY=1\nMAINPID=", getpid()));
+  WEFT_RETURN_IF_ERROR(Announce(server->address()));
   const int signal = stop.Wait();
   if (!handed_over) examples::NotifyServiceManager("STOPPING=1");
   absl::PrintF("stopping on %s\n", handed_over        ? "a handover"

@@ -33,10 +33,10 @@
 //   that BufferOf() has made are cut into stripes, which move over the connections of all engines,
 //   and so by several cards, at the same time: those of 2 MiB and more, by blocking forms,
 //   ReadBatch() and Read() with a callback, and WriteUnordered(). An error of one stripe ends the
-//   whole with it (kMayHaveRun); other stripes may have been carried out. Nothing is cut behind a
-//   write that was not, or has failed, until it is known that it has arrived: the first large
-//   transfer behind it asks the owner, unless a WriteAcknowledged() or an atomic has ended
-//   meanwhile. Not cut are transfers behind which messages are in order (Write(), WriteBatch(),
+//   whole with it (kMayHaveRun); other stripes may have been carried out. After a write that was
+//   not acknowledged, or that has failed, nothing is cut until that write is known to have arrived:
+//   a WriteAcknowledged() or an atomic that has ended since proves it; else the next large transfer
+//   moves uncut, and has the owner asked meanwhile. Not cut are transfers behind which messages are in order (Write(), WriteBatch(),
 //   WriteAcknowledged() with callbacks), ReadNow(), WriteNow(), what coroutines await, and blocking
 //   ones inside of callbacks.
 // Torn reads: a Read is not atomic against writes to the same bytes; RemoteArray detects that
