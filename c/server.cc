@@ -48,8 +48,8 @@ void Set(T* to, T from) {
   if (from != 0) *to = from;
 }
 
-absl::Status ReadServerOptions(const weft_server_options* given, weft_server* server,
-                               ServerOptions* to) {
+absl::Status ReadServerOptions(const weft_server_options* given, bool has_engine,
+                               weft_server* server, ServerOptions* to) {
   weft_server_options from;
   WEFT_RETURN_IF_ERROR(ReadOptions("weft_server_options", given, &from));
   WEFT_RETURN_IF_ERROR(ReadSecurity(from.security, &to->security));
@@ -69,6 +69,11 @@ absl::Status ReadServerOptions(const weft_server_options* given, weft_server* se
   Set(&to->stream_window_messages, from.stream_window_messages);
   Set(&to->stream_window_bytes, from.stream_window_bytes);
   to->log_allowed_calls = from.log_allowed_calls != 0;
+  if (from.log != nullptr && has_engine) {
+    return absl::InvalidArgumentError(
+        "weft_server_options: log is of a server without an engine; this one's engine has a log of "
+        "its own (weft_engine_options)");
+  }
   WEFT_RETURN_IF_ERROR(ReadLog(from.log, &server->own_engine.log, &to->log));
   if (from.executor == nullptr) return absl::OkStatus();
   weft_executor executor;
@@ -172,7 +177,7 @@ weft_status* weft_server_new(weft_engine* engine, const weft_server_options* opt
   *server = nullptr;
   auto made = std::make_unique<weft_server>();
   weft::ServerOptions read;
-  WEFT_C_RETURN_IF_ERROR(weft::c::ReadServerOptions(options, made.get(), &read));
+  WEFT_C_RETURN_IF_ERROR(weft::c::ReadServerOptions(options, engine != nullptr, made.get(), &read));
   absl::StatusOr<std::unique_ptr<weft::Server>> created =
       engine == nullptr ? weft::Server::Create(read) : weft::Server::Create(*engine->engine, read);
   WEFT_C_RETURN_IF_ERROR(created.status());

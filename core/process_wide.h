@@ -33,8 +33,8 @@ class ProcessWide {
   ProcessWide(const ProcessWide&) = delete;
   ProcessWide& operator=(const ProcessWide&) = delete;
 
-  // `make` returns a T, or a std::unique_ptr<T>. One that is not the first is destroyed at once: it
-  // has no other effect.
+  // `make` returns a T, or a std::unique_ptr<T>. One that is not the first is destroyed at once.
+  // REQUIRES: `make` has no effect but what it returns.
   template <class Make>
   T& Get(Make&& make) {
     if (T* const object = object_.load(std::memory_order_acquire)) [[likely]]

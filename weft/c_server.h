@@ -84,7 +84,7 @@ typedef struct weft_server_options {
   uint32_t stream_window_bytes;
   uint32_t log_allowed_calls;     // with a policy: the first of each client and method
   const weft_executor* executor;  // of all handlers; NULL: they run on the engine
-  const weft_log* log;            // of a server without an engine: as the engine's
+  const weft_log* log;            // of a server without an engine alone: as the engine's
 } weft_server_options;
 
 // `engine`: NULL: one of its own, with a thread.

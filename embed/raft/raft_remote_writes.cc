@@ -438,8 +438,19 @@ void RaftRemoteWrites::Await(const raft_message& message) {
   if (!looks) look_.Set(kLookUs, [this] { LookAgain(); });
 }
 
+// Of a later term, or the word of this term's leader. Else another message has led out of the term
+// meanwhile, and what there is of a grant is a new leader's.
+bool RaftRemoteWrites::IsDue(const raft_message& message) const {
+  const struct raft* const r = raft();
+  if (r == nullptr) return false;
+  return message.type == RAFT_IO_TIMEOUT_NOW ? message.timeout_now.term == r->current_term
+                                             : TermOf(message) > r->current_term;
+}
+
 void RaftRemoteWrites::LookAgain() {
-  if (engine_.clock().NowNs() - waiting_->since_ns > kAwaitNs) return waiting_.reset();
+  if (engine_.clock().NowNs() - waiting_->since_ns > kAwaitNs || !IsDue(waiting_->message)) {
+    return waiting_.reset();
+  }
   if (draining_ || !LeaveTerm()) return look_.Set(kLookUs, [this] { LookAgain(); });
   Waiting waiting = *std::exchange(waiting_, std::nullopt);
   waiting.message.server_address = waiting.address.c_str();

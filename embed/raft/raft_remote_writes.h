@@ -243,6 +243,7 @@ class RaftRemoteWrites {
   bool Leave();
   bool LeaveTerm();
   void Await(const raft_message& message);
+  bool IsDue(const raft_message& message) const;
   void LookAgain();
   void ConsiderGrant();
 

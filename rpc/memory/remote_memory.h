@@ -36,9 +36,9 @@
 //   whole with it (kMayHaveRun); other stripes may have been carried out. After a write that was
 //   not acknowledged, or that has failed, nothing is cut until that write is known to have arrived:
 //   a WriteAcknowledged() or an atomic that has ended since proves it; else the next large transfer
-//   moves uncut, and has the owner asked meanwhile. Not cut are transfers behind which messages are in order (Write(), WriteBatch(),
-//   WriteAcknowledged() with callbacks), ReadNow(), WriteNow(), what coroutines await, and blocking
-//   ones inside of callbacks.
+//   moves uncut, and has the owner asked meanwhile. Not cut are transfers behind which messages are
+//   in order (Write(), WriteBatch(), WriteAcknowledged() with callbacks), ReadNow(), WriteNow(),
+//   what coroutines await, and blocking ones inside of callbacks.
 // Torn reads: a Read is not atomic against writes to the same bytes; RemoteArray detects that
 //   (rpc/memory/remote_array.h).
 //

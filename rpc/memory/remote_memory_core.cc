@@ -236,8 +236,9 @@ void RemoteMemoryCore::OnConnectionLeaving(const absl::Status& why) {
 
 void RemoteMemoryCore::OnConnectionLost() {
   connection_ = nullptr;
-  // What has not arrived over it was lost with it: there is nothing to wait for.
-  writes_arrived_ = writes_begun_.value();
+  // There is nobody to ask any more: what has not arrived is lost, or is in the socket of an owner
+  // who has not seen the end of the connection yet.
+  SetArrived(writes_begun_);
   if (std::exchange(leaving_, false)) refused_ = absl::OkStatus();
   while (RemoteOperation* const operation = written_.PopFront()) {
     --posted_;
@@ -454,11 +455,18 @@ void RemoteMemoryCore::CountEnd(const RemoteOperation& operation, bool ok) {
   if (operation.kind == RemoteOperation::Kind::kWrite && !operation.probed) {
     ++writes_ended_;
   } else if (ok && writes_arrived_ < operation.proves) {
-    writes_arrived_ = operation.proves;
+    SetArrived(operation.proves);
   }
 }
 
-// A probe that no write waits for.
+// Who reads so many arrived sees as many begun at least, and every one that this thread had begun.
+void RemoteMemoryCore::SetArrived(uint64_t writes) {
+  std::atomic_thread_fence(std::memory_order_release);
+  writes_arrived_ = writes;
+}
+
+// A probe that no write waits for, and no caller: without a deadline, it ends with the connection
+// at the latest.
 void RemoteMemoryCore::Prove() {
   proving_ = true;
   RemoteOperation& operation = *NewOperation();
@@ -471,12 +479,11 @@ void RemoteMemoryCore::Prove() {
     if (std::exchange(prove_again_, false)) Recover();
   };
   ++posted_;
-  WatchDeadline(operation);
   Probe(operation);
 }
 
 void RemoteMemoryCore::Recover() {
-  if (gone_ != nullptr || connection_ == nullptr) return;
+  if (gone_ != nullptr || connection_ == nullptr || !refused_.ok()) return;
   if (lacks_lease_) Ask();
   if (proving_) {
     prove_again_ = true;

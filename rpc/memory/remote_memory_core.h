@@ -78,7 +78,11 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
 
   // A write is on its way, or has ended and may not have arrived. Any thread, which sees what it
   // knows to have ended.
-  bool has_unproven_writes() const { return writes_arrived_ != writes_begun_; }
+  bool has_unproven_writes() const {
+    const uint64_t arrived = writes_arrived_;
+    std::atomic_thread_fence(std::memory_order_acquire);  // of SetArrived(): read in this order
+    return arrived != writes_begun_;
+  }
   // No lease could be had when one was asked for last: there were too many. Any thread.
   bool lacks_lease() const { return lacks_lease_; }
   // Asks the owner for what is missing of both: a proof, a lease.
@@ -188,6 +192,7 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   void Probe(RemoteOperation& operation);
   void ProbeWritten();
   void CountEnd(const RemoteOperation& operation, bool ok);
+  void SetArrived(uint64_t writes);
   void Prove();
   void DeliverAgain();
   void WatchDeadline(RemoteOperation& operation);

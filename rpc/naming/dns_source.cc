@@ -100,7 +100,15 @@ absl::Status DnsSource::OpenResolver() {
   options.tries = kTries;
   options.sock_state_cb = &DnsSource::OnSocketState;
   options.sock_state_cb_data = this;
-  int status = library.Get([] { return ares_library_init(ARES_LIB_INIT_ALL); });
+  // Not made twice: it counts, and takes no two threads at once.
+  const int* const begun = library.GetOnce([] { return ares_library_init(ARES_LIB_INIT_ALL); });
+  if (begun == nullptr) {
+    return absl::UnavailableError(
+        "cannot ask name servers: c-ares was just being started by another thread when this "
+        "process "
+        "was forked: fork before or after that, or start a program by exec");
+  }
+  int status = *begun;
   if (status == ARES_SUCCESS) {
     status = ares_init_options(&resolver_, &options,
                                ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_SOCK_STATE_CB);

@@ -78,6 +78,8 @@ void EtcdSource::Pause(const absl::Status& why) {
   state_ = State::kPaused;
   backoff_->OnFailure();
   ScheduleIn(*engine_, *this, backoff_->NextPauseUs());
+  // Before: told later, the list would say that the source works.
+  if (std::exchange(telling_.due, false)) TellServers();
   host_->OnSourceFailed(why);
 }
 
@@ -187,6 +189,10 @@ void EtcdSource::SayServers() {
   telling_.due = telling_.armed();
   if (telling_.due) return;
   ScheduleIn(*engine_, telling_, kTellUs);
+  TellServers();
+}
+
+void EtcdSource::TellServers() {
   if (servers_.empty()) {
     return host_->OnSourceFailed(
         absl::UnavailableError(StrCat("etcd has no server below ", target_.prefix)));

@@ -74,7 +74,8 @@ class EtcdSource final : public AddressSource, private EtcdClient::Host, private
   absl::Status TakeList(std::string_view json);
   absl::Status TakeChanges(std::string_view json);
   bool Put(const rpc::EtcdKeyValue& entry);
-  void SayServers();  // now, or soon
+  void SayServers();   // now, or soon
+  void TellServers();  // now
 
   // The pause between two tellings.
   class Telling final : public Timer {

@@ -22,7 +22,8 @@ missing=$(comm -23 <(echo "$wanted") <(echo "$exported"))
 [[ -z $missing ]] || { echo "$shared lacks:"; c++filt <<<"$missing" | head -20; exit 1; }
 # One thread makes such a variable and others wait for it: in a child of a fork at that moment they
 # would wait for ever. (Of a variable of each thread there is nobody to wait for.)
-guards=$(readelf -sW "$static" 2>/dev/null | awk '$4 != "TLS" {print $8}' |
-  grep -E '^_ZGVZN?K?4weft' | sort -u || true)
+listed=$(readelf -sW "$static" 2>/dev/null | awk '$4 != "TLS" {print $8}')
+grep -q '^_ZN4weft' <<<"$listed" || { echo "readelf lists nothing of $static"; exit 1; }
+guards=$(grep -E '^_ZGVZ+N?K?4weft' <<<"$listed" | sort -u || true)
 [[ -z $guards ]] || { echo "make these ProcessWide (core/process_wide.h):"; c++filt <<<"$guards"; exit 1; }
 echo "$(wc -l <<<"$exported") symbols, all of weft"

@@ -3,9 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
-#include <mutex>
 #include <set>
 #include <vector>
 
@@ -23,21 +21,7 @@ namespace {
 // libfabric's own codes begin here; smaller ones are the system's errno.
 constexpr int kFirstFabricError = FI_EOTHER;
 
-// The registration cache of verbs registers every buffer with all remote rights and keeps it
-// registered after fi_close(mr). The copies between processes that shm makes on the target's side
-// could still reach our memory after a link was closed; through its own buffers it is faster as
-// well. The variables are read by the first fi_getinfo().
-void PrepareEnvironment() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    setenv("FI_MR_CACHE_MONITOR", "disabled", /*overwrite=*/1);
-    setenv("FI_MR_CACHE_MAX_COUNT", "0", /*overwrite=*/1);
-    setenv("FI_SHM_DISABLE_CMA", "1", /*overwrite=*/0);
-  });
-}
-
 int GetInfo(const DiscoveryQuery& query, uint64_t flags, const fi_info* hints, InfoPtr* found) {
-  PrepareEnvironment();
   fi_info* list = nullptr;
   const char* node = query.node.empty() ? nullptr : query.node.c_str();
   if (node != nullptr) flags |= FI_SOURCE | FI_NUMERICHOST;

@@ -24,9 +24,6 @@
 
 namespace weft {
 
-// The interface version that we are written against; the library may be newer.
-inline constexpr uint32_t kFabricVersion = FI_VERSION(1, 17);
-
 void CloseFid(fid* object);
 
 struct FidCloser {

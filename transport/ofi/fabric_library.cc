@@ -4,6 +4,7 @@
 
 #include <csignal>
 #include <cstddef>
+#include <cstdlib>
 #include <iterator>
 #include <type_traits>
 
@@ -45,7 +46,24 @@ absl::Status LoadFailed() {
       StrCat("libfabric is not there: ", why == nullptr ? kFile : why, " (Debian: libfabric1)"));
 }
 
-Loaded Load() {
+// The registration cache of verbs registers every buffer with all remote rights and keeps it
+// registered after fi_close(mr). The copies between processes that shm makes on the target's side
+// could still reach our memory after a link was closed; through its own buffers it is faster as
+// well. The variables are read by the first fi_getinfo(), which starts all providers: it takes 0.1
+// s and more, and libfabric holds a lock of its own meanwhile, for which a child of a fork would
+// wait for ever. So it is part of the loading.
+void StartProviders(const FabricLibrary& library) {
+  setenv("FI_MR_CACHE_MONITOR", "disabled", /*overwrite=*/1);
+  setenv("FI_MR_CACHE_MAX_COUNT", "0", /*overwrite=*/1);
+  setenv("FI_SHM_DISABLE_CMA", "1", /*overwrite=*/0);
+  fi_info* providers = nullptr;
+  // That there are none is said where one is looked for.
+  static_cast<void>(
+      library.getinfo(kFabricVersion, nullptr, nullptr, FI_PROV_ATTR_ONLY, nullptr, &providers));
+  if (providers != nullptr) library.freeinfo(providers);
+}
+
+Loaded Open() {
   const KeptSignalHandlers kept;
   Loaded loaded;
   void* const handle = dlopen(kFile, RTLD_NOW | RTLD_LOCAL);
@@ -60,6 +78,12 @@ Loaded Load() {
   find("fi_fabric", &loaded.library.fabric);
   find("fi_version", &loaded.library.version);
   find("fi_strerror", &loaded.library.strerror);
+  return loaded;
+}
+
+Loaded Load() {
+  Loaded loaded = Open();
+  if (loaded.status.ok()) StartProviders(loaded.library);
   return loaded;
 }
 

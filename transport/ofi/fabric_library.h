@@ -17,9 +17,14 @@
 
 #include <rdma/fabric.h>
 
+#include <cstdint>
+
 #include "absl/status/status.h"
 
 namespace weft {
+
+// The interface version that we are written against; the library may be newer.
+inline constexpr uint32_t kFabricVersion = FI_VERSION(1, 17);
 
 struct FabricLibrary {
   decltype(&::fi_getinfo) getinfo = nullptr;
@@ -30,7 +35,8 @@ struct FabricLibrary {
   decltype(&::fi_strerror) strerror = nullptr;
 };
 
-// Before anything else of libfabric's is used. The same answer each time.
+// Before anything else of libfabric's is used. The same answer each time. The first time starts all
+// providers, and takes 0.1 s and more.
 absl::Status LoadFabricLibrary();
 
 // REQUIRES: LoadFabricLibrary() was OK.

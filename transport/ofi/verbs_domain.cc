@@ -85,6 +85,7 @@ absl::StatusOr<std::unique_ptr<Link>> VerbsDomain::Accept(const LinkPeer& peer,
 bool VerbsDomain::OnPort(const absl::Status& found) {
   if (!found.ok() && stats().links_open > 0) {
     WEFT_LOG(kWarning, "verbs: ", ToStd(found.message()));
+    for (Pending& pending : probes_) pending.link = nullptr;  // it is one of those
     parts().links.ForEach([&found](FabricLink& link) { link.OnDisconnected(found); });
   }
   return stats().links_open > 0;

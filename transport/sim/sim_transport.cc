@@ -11,7 +11,7 @@ namespace weft {
 namespace {
 
 constexpr std::string_view kScheme = "sim:";
-constexpr uint32_t kMaxConnections = 65536;  // of one node; 1 MiB of table
+constexpr uint32_t kMaxConnections = 65536;  // of one node; 2 MiB of addresses
 constexpr size_t kControlBytes = 128;        // on the wire, apart from hellos
 
 absl::StatusOr<std::string> ListenerName(const std::string& address) {
