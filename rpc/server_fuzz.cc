@@ -1,13 +1,11 @@
-// A whole server on the simulated network, and a client of it that keeps no rule, for a fuzzer.
+// A whole server on the simulated network, and two clients of it that keep no rule, for a fuzzer.
 //
-// The bytes choose the hello, then event after event: frames of calls, streams, one-way messages,
-// payloads, sessions and peers, mostly right, with a field here and there that is not; what
-// handlers do with what they hold; time. They may also choose limits, a policy, handlers on an
-// executor, records in a store, and that the server is shut down. An honest client makes a call at
-// the end, which must be answered; and the server must have given everything back.
-
-#include <sys/mman.h>
-#include <unistd.h>
+// The bytes choose the hello, then event after event: what the clients send (hostile_client.h),
+// what handlers do with what they hold, faults of the network and of what the server relies on,
+// time. They may also choose limits, a policy, handlers on an executor, records in a store, and
+// that the server tells its clients to go to another process, or is shut down, with whatever is
+// under way. An honest client makes a call at the end, which must be answered; and the server must
+// have given everything back.
 
 #include <algorithm>
 #include <array>
@@ -23,14 +21,18 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/strings.h"
 #include "core/testing/fuzz_input.h"
-#include "core/timer_wheel.h"
+#include "rpc/operation/cancellable.h"
 #include "rpc/operation/executor.h"
-#include "rpc/server/policy_file.h"
-#include "rpc/server/server.h"
+#include "rpc/server/access_policy.h"
+#include "rpc/server/admission.h"
+#include "rpc/server/incoming_call.h"
+#include "rpc/server/server_bulk.h"
 #include "rpc/server/server_context.h"
+#include "rpc/server/server_core.h"
 #include "rpc/server/server_interceptor.h"
+#include "rpc/testing/hostile_client.h"
+#include "rpc/testing/ledger_service.h"
 #include "rpc/testing/memory_store.h"
 #include "rpc/testing/payload_service.h"
 #include "rpc/testing/probe_service.h"
@@ -39,10 +41,7 @@
 #include "rpc/testing/signal_service.h"
 #include "rpc/testing/stream_service.h"
 #include "rpc/wire/completion_id.h"
-#include "rpc/wire/extras.h"
-#include "rpc/wire/peer_frame.h"
-#include "rpc/wire/sessions.pb.h"
-#include "rpc/wire/stream_frame.h"
+#include "rpc/wire/status_text.h"
 #include "transport/engine.h"
 #include "transport/sim/sim_network.h"
 
@@ -51,10 +50,8 @@ namespace {
 
 constexpr int kMostEvents = 120;
 constexpr uint64_t kPatienceNs = 200 * kNsPerSec;  // virtual: bounds a hang
-constexpr uint32_t kSlots = 4;                     // that the client asks for
-// The services in the order in which they are added; forms with a fixed layout are behind them.
-constexpr uint16_t kMethods = 7 + 5 + 5 + 5;
-constexpr size_t kLentBytes = 4096;
+constexpr size_t kMemoryBytes = 4096;              // of payloads
+constexpr uint32_t kTenant = 7;                    // of all clients, where there are tenants
 
 using Talk = ServerReaderWriter<Data, Data>;
 
@@ -78,470 +75,345 @@ class Queue final : public Executor {
   std::deque<Function<void()>> tasks_;
 };
 
+// A call to somebody else, on behalf of one that the server has.
+struct Follower final : Cancellable {
+  absl::Status Cancel() override { return absl::OkStatus(); }
+};
+
 // Looks at all that a call has beside its request, and gives back some of it.
 void Look(ServerContext& context) {
+  static const auto follower = std::make_shared<Follower>();
   WEFT_CHECK(!context.path().peer.empty());
+  WEFT_CHECK(context.peer_id().empty() == (context.peer_incarnation() == 0));
   const Metadata& metadata = context.metadata();
   const std::string* const user = metadata.Find("user");
   if (user != nullptr) context.AddReplyMetadata("user", *user).IgnoreError();
   if (context.priority() != Priority::kNormal) context.SetReplyAttachment(context.attachment());
   context.OnCancel([] {});
+  internal::CancelWith(context, follower);
+  internal::CancelWith(context, std::make_shared<Follower>());  // it has ended
+  const CompletionId* const id = context.completion_id();
+  WEFT_CHECK(id == nullptr || id->sequence > 0);
+  // Blocks on an executor; on the engine it may not.
+  std::array<std::byte, 8> bytes;
+  LocalMemory memory{MutableByteSpan(bytes)};
+  context.bulk().Read(/*window=*/1, /*offset=*/0, {&memory, 0, bytes.size()}).IgnoreError();
 }
 
+// Refuses who says so.
 class Watches final : public ServerInterceptor {
  public:
+  static constexpr size_t kRefusedBytes = 13;
+
   absl::Status OnStart(IncomingCall& call) override {
+    const std::string* const user = call.context().metadata().Find("user");
+    if (call.method().empty()) return absl::InternalError("it has no name");
+    if (user != nullptr && user->size() == kRefusedBytes) {
+      return absl::PermissionDeniedError("not this user");
+    }
     ++running;
-    return call.method().empty() ? absl::InternalError("it has no name") : absl::OkStatus();
+    return absl::OkStatus();
   }
   void OnEnd(IncomingCall&, const absl::Status&) override { --running; }
   int running = 0;
 };
 
-// Some methods are for all, some for nobody, and the rest for who proves who it is.
-std::unique_ptr<PolicyFile> OpenPolicy() {
-  constexpr std::string_view kRules =
-      "allow anyone weft.test.Probe/Echo\n"
-      "allow anyone weft.test.Probe/Hold\n"
-      "allow anyone weft.test.Streams/*\n"
-      "allow anyone weft.test.Signals/Hold\n"
-      "deny anyone weft.test.Streams/Count\n"
-      "allow anyone-authenticated *\n";
-  static const int file = [&] {
-    const int memory = ::memfd_create("policy", MFD_CLOEXEC);
-    WEFT_CHECK(::write(memory, kRules.data(), kRules.size()) ==
-               static_cast<ssize_t>(kRules.size()));
-    return memory;
-  }();
-  return PolicyFile::Open(StrCat("/proc/self/fd/", file)).value();
+// Some methods are for all, some for nobody, and the rest for who proves who it is; until the door
+// is closed: then nothing is for anybody.
+class Door final : public Authorizer {
+ public:
+  Decision Decide(const PathInfo& path, std::string_view service,
+                  std::string_view method) override {
+    static const auto* const rules =
+        new AccessPolicy(AccessPolicy::Parse("allow anyone weft.test.Probe/Echo\n"
+                                             "allow anyone weft.test.Probe/Hold\n"
+                                             "allow anyone weft.test.Streams/*\n"
+                                             "allow anyone weft.test.Signals/Hold\n"
+                                             "deny anyone weft.test.Streams/Count\n"
+                                             "allow anyone-authenticated *\n")
+                             .value());
+    return closed ? Decision() : rules->Decide(path.identity, service, method);
+  }
+  uint64_t Generation(uint64_t) override { return closed ? 1 : 0; }
+  bool closed = false;
+};
+
+// As the tests have them, but for a size and a sum that are the client's: handlers bound those.
+constexpr uint64_t kMostMade = 100'000;
+
+class Probes final : public ProbeService {
+  absl::Status Make(ServerContext&, const Size& request, Data* reply) override {
+    reply->mutable_payload()->assign(std::min<uint64_t>(request.bytes(), kMostMade), 'm');
+    return absl::OkStatus();
+  }
+};
+
+class Sums final : public StreamService {
+  void StartSum(ServerReader<Data> reader, Data* reply) override {
+    struct Summing {
+      ServerReader<Data> reader;
+      Data* reply;
+      Data request;
+    };
+    Next(std::shared_ptr<Summing>(new Summing{std::move(reader), reply, {}}));
+  }
+  static void Next(const auto& sum) {
+    sum->reader.Read(&sum->request, [sum](bool ok) {
+      if (!ok) return sum->reader.Finish(absl::OkStatus());
+      sum->reply->set_number(sum->reply->number() + 1);
+      Next(sum);
+    });
+  }
+};
+
+// How handlers end, or a store fails.
+absl::Status Outcome(uint8_t how) {
+  absl::Status with_details = absl::AbortedError("there is more to it");
+  with_details.SetPayload("test/why", absl::Cord("because"));
+  const std::array<absl::Status, 5> kOutcomes = {
+      absl::OkStatus(), with_details, absl::InternalError(std::string(2000, 'x')),
+      NotRunError(absl::StatusCode::kResourceExhausted, "not now"), absl::CancelledError()};
+  return kOutcomes[how % kOutcomes.size()];
 }
+
+// A transfer of a handler, in each of the forms that there are.
+struct Move {
+  ServerBulk& bulk;
+  const Bulk& place;  // as a message of the client has it
+  Bulk* field;
+  Slice slice;
+  BulkOptions options;
+
+  struct Form {
+    void (*start)(const Move& move, ServerBulk::Done done);
+    absl::Status (*block)(const Move& move);
+  };
+  static constexpr size_t kForms = 5;
+  static const Form& FormOf(uint8_t how) {
+    using Done = ServerBulk::Done;
+    static constexpr Form kAll[kForms] = {
+        {[](const Move& m, Done done) { m.bulk.Fetch(m.place, m.slice, std::move(done)); },
+         [](const Move& m) { return m.bulk.Fetch(m.place, m.slice); }},
+        {[](const Move& m, Done done) {
+           m.bulk.Push(m.slice, m.field, m.options, std::move(done));
+         },
+         [](const Move& m) { return m.bulk.Push(m.slice, m.field, m.options); }},
+        {[](const Move& m, Done done) {
+           m.bulk.Push(m.slice, m.place, m.field, m.options, std::move(done));
+         },
+         [](const Move& m) { return m.bulk.Push(m.slice, m.place, m.field, m.options); }},
+        {[](const Move& m, Done done) {
+           m.bulk.Read(m.place.window(), m.place.offset(), m.slice, std::move(done));
+         },
+         [](const Move& m) { return m.bulk.Read(m.place.window(), m.place.offset(), m.slice); }},
+        {[](const Move& m, Done done) {
+           m.bulk.Write(m.slice, m.place.window(), m.place.offset(), std::move(done));
+         },
+         [](const Move& m) { return m.bulk.Write(m.slice, m.place.window(), m.place.offset()); }},
+    };
+    return kAll[how % kForms];
+  }
+};
 
 class World {
  public:
-  explicit World(FuzzInput input) : input_(input), payloads_(kLentBytes) {}
+  explicit World(FuzzInput input) : input_(input), payloads_(kMemoryBytes) {}
 
   void Run() {
     const uint8_t how = input_.U8();
     // (Among the values of `how` that meant nothing before there was more to choose.)
-    more_ = how / 64 == 2 ? input_.U8() : 0;
-    Serve(how);
-    Dial(how);
+    const bool chooses_all = how / 64 == 1;
+    more_ = how / 64 == 2 || chooses_all ? input_.U8() : 0;
+    const uint8_t also = chooses_all ? input_.U8() : 0;
+    Serve(how, also);
+    client().Dial(how, chooses_all ? input_.U8() : 0);
+    WEFT_CHECK(RunUntil([&] { return !client().is_dialing(); }));
     for (int i = 0; i < kMostEvents && input_.more(); ++i) Event();
     EndHandlers();
     End();
   }
 
  private:
-  void Serve(uint8_t how) {
+  // What else the server has, by bits of two bytes.
+  enum More : uint8_t {
+    kAdaptive = 1,
+    kPerClient = 2,
+    kPerMethod = 4,
+    kPolicy = 8,
+    kExecutor = 16,
+    kStore = 32,
+    kTenants = 64,
+    kLooks = 128,
+  };
+  enum Also : uint8_t {
+    kManySessions = 1,
+    kRestored = 2,  // the store has a session from before
+    kFewSlots = 4,
+    kLogsAllowed = 8,
+    kNoStreams = 16,
+  };
+
+  void Serve(uint8_t how, uint8_t also) {
     ServerOptions options;
     options.max_request_bytes = 20'000;
     options.max_running_bytes = 60'000;
     options.max_unsent_reply_bytes = 70'000;
+    options.reply_timeout_us = 500'000;
     options.max_record_bytes = 20'000;
-    options.max_sessions = 4;
+    options.max_sessions = (also & kManySessions) != 0 ? 12 : 4;
+    options.session_lease_us = 10'000'000;  // a dial that is waited for may take half of it
     options.max_outstanding_calls = 8;
-    options.max_streams = 8;
+    options.max_streams = (also & kNoStreams) != 0 ? 0 : 8;
     options.stream_window_messages = 4;
     options.stream_window_bytes = 2000;
-    if ((how & 1) != 0) options.peer_id = "server";
-    if ((more_ & 1) != 0) options.limits.adaptive = true;
-    if ((more_ & 2) != 0) options.limits.per_client = 2;
-    if ((more_ & 4) != 0) {
+    if ((how & HostileClient::kPeer) != 0) options.peer_id = "server";
+    if ((also & kFewSlots) != 0) options.link.window_slots = 4;
+    if ((more_ & kAdaptive) != 0) {
+      options.limits.adaptive = true;
+      options.limits.adaptive_most = 3;
+    }
+    if ((more_ & kPerClient) != 0) options.limits.per_client = 2;
+    if ((more_ & kPerMethod) != 0) {
       options.limits.per_method = {{"weft.test.Probe/Hold", 1},
                                    {"weft.test.Streams/Talk", 1},
                                    {"weft.test.Signals/Hold", 1}};
     }
-    if ((more_ & 8) != 0) {
-      policy_ = OpenPolicy();
-      options.authorizer = policy_.get();
-    }
-    if ((more_ & 16) != 0) options.executor = &executor_;
-    if ((more_ & 32) != 0) options.completion_store = &store_;
-    if ((more_ & 64) != 0) options.tenant_of = [](const PathInfo&) { return 7u; };
-    if ((more_ & 128) != 0) {
+    if ((more_ & kPolicy) != 0) options.authorizer = &door_;
+    options.log_allowed_calls = (also & kLogsAllowed) != 0;
+    if ((more_ & kExecutor) != 0) options.executor = &executor_;
+    if ((more_ & kStore) != 0) options.completion_store = &store_;
+    if ((more_ & kTenants) != 0) options.tenant_of = [](const PathInfo&) { return kTenant; };
+    if ((also & kRestored) != 0) FillStore();
+    if ((more_ & kLooks) != 0) {
       options.interceptors = {&watches_};
       probe_.look = Look;
       signals_.look = Look;
       streams_.look = Look;
     }
-    server_ = Server::Create(network_.Node("server"), options).value();
+    WEFT_CHECK(Admission::Check(options.limits).ok());
+    server_ = std::make_unique<ServerCore>(CoreOf(network_.Node("server")), options);
     for (Service* service :
-         std::initializer_list<Service*>{&probe_, &streams_, &signals_, &payloads_}) {
-      WEFT_CHECK(server_->AddService(service).ok());
+         std::initializer_list<Service*>{&probe_, &streams_, &signals_, &payloads_, &ledger_}) {
+      WEFT_CHECK(server_->AddService(service, /*executor=*/nullptr).ok());
     }
     WEFT_CHECK(server_->Listen("sim:server").ok());
   }
+  // Of calls before a restart: one that succeeded, one whose reply is none, and one that failed.
+  void FillStore() {
+    const SessionId id = {1, 2};  // hostile_client.cc knows it, too
+    const uint32_t tenant = (more_ & kTenants) != 0 ? kTenant : kDefaultTenant;
+    WEFT_CHECK(store_.AddSession({id, tenant}).ok());
+    store_.Commit({id, 1}, 1, {absl::OkStatus(), MakeData(1, 10).SerializeAsString()});
+    store_.Commit({id, 2}, 2, {absl::OkStatus(), "\xFF"});
+    store_.Commit({id, 3}, 3, {absl::NotFoundError("it was not there"), ""});
+  }
   bool RunUntil(Function<bool()> done) { return network_.RunUntil(std::move(done), kPatienceNs); }
-
-  void Dial(uint8_t how) {
-    rpc::ClientHello hello = (how & 1) != 0 ? PeerDialingHello("raw", 77) : PeerCallingHello();
-    hello.set_max_outstanding_calls(kSlots);
-    hello.set_max_windows((how & 2) != 0 ? 3 : 0);
-    hello.set_max_extras_bytes((how & 4) != 0 ? kMaxExtrasBytes : 0);
-    hello.set_takes_goaway((how & 8) != 0);
-    hello.set_takes_attachments((how & 16) != 0);
-    hello.set_control_calls((how & 32) != 0 ? 2 : 0);
-    std::string text = hello.SerializeAsString();
-    if ((how & 192) == 192) {  // something in it is wrong
-      text[input_.U8() % text.size()] ^= static_cast<char>(input_.U8());
-    }
-    ConnectOptions options;
-    options.hello = text;
-    peer_.why = absl::OkStatus();
-    WEFT_CHECK(CoreOf(network_.Node("raw"))
-                   .transport()
-                   .Connect("sim:server", options, &peer_handler())
-                   .ok());
-    WEFT_CHECK(RunUntil([&] { return peer_.connection != nullptr || !peer_.why.ok(); }));
-    if (peer_.connection == nullptr) return;
-    auto region =
-        peer_.connection->memory().Register(MutableByteSpan(lent_), Access::kRemoteReadWrite);
-    if (region.ok()) region_ = *std::move(region);
+  HostileClient& client() { return clients_[at_]; }
+  // Nobody is waited for: time would pass, until the next timer.
+  ServerStats Stats() {
+    ServerStats stats;
+    server_->AddStats(/*waits=*/false, &stats);
+    return stats;
   }
-
-  // The raw peer, without a test's assertions.
-  struct Peer final : ConnectionHandler {
-    void OnOpen(Connection& opened) override { connection = &opened; }
-    void OnMessage(Connection&, ByteSpan message) override {
-      WEFT_CHECK(message.size() >= kCallHeaderBytes);
-      ++received;
-      // The session that it was given, if this is one.
-      rpc::SessionReply reply;
-      const ByteSpan body = message.subspan(kCallHeaderBytes);
-      if (reply.ParseFromArray(body.data(), static_cast<int>(body.size())) && reply.high() != 0) {
-        session = {reply.high(), reply.low()};
-      }
-    }
-    void OnClosed(Connection&, const absl::Status& status) override {
-      connection = nullptr;
-      why = status;
-    }
-    Connection* connection = nullptr;
-    absl::Status why;
-    uint64_t received = 0;
-    SessionId session;
-  };
-  ConnectionHandler& peer_handler() { return peer_; }
-
-  void Send(const Bytes& frame) {
-    if (peer_.connection == nullptr) return;
-    const MessageSpace space = peer_.connection->Append(frame.size());
-    if (space.data == nullptr) return network_.Settle();  // no room
-    if (!frame.empty()) std::memcpy(space.data, frame.data(), frame.size());
-  }
-
-  // --- frames -----------------------------------------------------------------------------------
-
-  // Of a call, or a stream: mostly the next generation of one of the slots.
-  CallId NewId(std::array<uint32_t, kSlots>* generations) {
-    const uint8_t how = input_.U8();
-    const uint32_t slot = how % kSlots;
-    if (how >= 248) return {how % 16u, input_.U8()};
-    if (how >= 244) return {slot, (*generations)[slot]};  // it is no new one
-    return {slot, ++(*generations)[slot]};
-  }
-  CallId OldId(const std::array<uint32_t, kSlots>& generations) {
-    const uint8_t how = input_.U8();
-    const uint32_t slot = how % kSlots;
-    if (how >= 248) return {how % 16u, input_.U8()};
-    if (how >= 244) return {slot, generations[slot] + 1};  // of one that is still to come
-    return {slot, generations[slot] - (how >= 240 ? 1 : 0)};
-  }
-  std::string Body() {
-    const uint8_t how = input_.U8();
-    if (how < 160) return MakeData(how, how % 8 == 7 ? 9000 : how * 4u).SerializeAsString();
-    if (how < 200) {  // of Payloads: a payload in a window
-      Parcel parcel;
-      parcel.mutable_data()->set_window(input_.Below(4));
-      parcel.mutable_data()->set_length(input_.Number());
-      return parcel.SerializeAsString();
-    }
-    if (how < 220) {
-      Part part;
-      part.set_offset(input_.Number());
-      part.set_length(input_.Number());
-      part.mutable_data()->set_window(input_.Below(4));
-      part.mutable_data()->set_length(input_.Number());
-      return part.SerializeAsString();
-    }
-    if (how < 230) {
-      Failure failure;
-      failure.set_code(static_cast<int>(input_.Below(20)));
-      failure.set_text("as the client wants it");
-      return failure.SerializeAsString();
-    }
-    if (how < 240) {
-      Size size;
-      size.set_bytes(input_.Below(8) == 7 ? input_.Number() % 100'000 : input_.U8());
-      return size.SerializeAsString();
-    }
-    return input_.Text(input_.U8());
-  }
-  std::string Extras() {
-    Metadata metadata;
-    for (uint32_t entries = input_.Below(3); entries > 0; --entries) {
-      metadata.Add(input_.Bit() ? "user" : "trace-bin", std::string(input_.U8(), 'm'))
-          .IgnoreError();
-    }
-    if (input_.Below(4) > 0) {
-      std::string extras = EncodeExtras(metadata);
-      if (input_.Below(16) == 15) extras += input_.Text(8);
-      return extras;
-    }
-    OnceAttempt attempt;
-    attempt.id.session = input_.Below(8) < 7 ? peer_.session : SessionId{1, 2};
-    attempt.id.sequence = input_.Below(6);
-    attempt.first_unanswered = input_.Below(4);
-    return EncodeExtras(metadata, absl::OkStatus(), &attempt);
-  }
-  void AppendWindows(uint32_t count, Bytes* frame) {
-    for (; count > 0; --count) {
-      Window window;
-      const uint8_t how = input_.U8();
-      window.span = region_ != nullptr && how < 240 ? region_->remote() : RemoteSpan{7, 0, 64};
-      if (how % 8 == 7) window.span.offset += input_.Number();
-      if (how % 8 >= 6) window.span.length = input_.Number();
-      window.rights = how % 2 == 0 ? kMayRead : kMayWrite;
-      if (how >= 250) window.rights = input_.U8();
-      frame->resize(frame->size() + kWindowBytes);
-      EncodeWindow(window, frame->data() + frame->size() - kWindowBytes);
-    }
-  }
-  // What stands behind the header of a request, an open or a one-way message. Its bits.
-  uint16_t AppendBeside(const std::string& body, uint8_t how, Bytes* frame) {
-    uint16_t bits = 0;
-    std::string extras = (how & 1) != 0 ? Extras() : std::string();
-    absl::Cord attachment((how & 2) != 0 ? std::string(1 + input_.U8(), 'a') : std::string());
-    const Beside beside = {extras, attachment.empty() ? nullptr : &attachment};
-    bits = beside.bits();
-    const size_t at = frame->size();
-    frame->resize(at + beside.bytes_before() + body.size() + beside.bytes_behind());
-    std::byte* const message = beside.Encode(body.size(), frame->data() + at);
-    if (!body.empty()) std::memcpy(message, body.data(), body.size());
-    return bits;
-  }
-  uint16_t Method() {
-    const uint8_t how = input_.U8();
-    if (how < 232) return how % kMethods;
-    return how < 244 ? kSessionMethod : static_cast<uint16_t>(input_.U16());
-  }
-
-  Bytes Request() {
-    Bytes frame(kCallHeaderBytes);
-    const CallId id = NewId(&calls_);
-    const uint8_t how = input_.U8();
-    const uint32_t windows = (how & 4) != 0 ? input_.Below(5) : 0;
-    const uint16_t method = Method();
-    AppendWindows(windows, &frame);
-    std::string body = Body();
-    if (method == kSessionMethod) body = SessionRequest();
-    const uint16_t bits = AppendBeside(body, how, &frame);
-    const auto priority = static_cast<Priority>((how >> 3) % 3);
-    EncodeRequest({id, method, how >= 224 ? input_.U32() % 5000 : 0}, frame.data(),
-                  RequestKind(windows, bits, priority));
-    return frame;
-  }
-  std::string SessionRequest() {
-    rpc::SessionRequest request;
-    if (input_.Bit()) {
-      request.set_high(peer_.session.high);
-      request.set_low(peer_.session.low);
-    }
-    return request.SerializeAsString();
-  }
-  Bytes OneWay() {
-    Bytes frame(kCallHeaderBytes);
-    const uint8_t how = input_.U8();
-    const auto method = static_cast<uint16_t>(how < 240 ? 12 + how % 5 : Method());
-    const uint16_t bits = AppendBeside(Body(), how, &frame);
-    EncodeOneWay(method, how >= 200 ? 100 : 0, frame.data(), OneWayKind(bits));
-    return frame;
-  }
-  Bytes OpenStream() {
-    const CallId id = NewId(&opens_);
-    const uint8_t how = input_.U8();
-    const uint32_t windows = (how & 4) != 0 ? input_.Below(4) : 0;
-    const std::string extras = (how & 1) != 0 ? Extras() : std::string();
-    constexpr uint16_t kStreamMethods[] = {7, 7, 7, 8, 9, 10, 21, 21};
-    const uint16_t method = how < 240 ? kStreamMethods[how / 8 % 8] : Method();
-    Bytes frame(OpenFrameBytes(windows, extras.size()));
-    EncodeOpen({id, method, (how & 2) != 0 && how > 128 ? 300u : 0u, how == 255, AsBytes(extras),
-                static_cast<Priority>(how % 3), windows},
-               frame.data());
-    Bytes lent;
-    AppendWindows(windows, &lent);
-    std::copy(lent.begin(), lent.end(), frame.begin() + kCallHeaderBytes);
-    numbers_[id.slot % kSlots] = 0;
-    return frame;
-  }
-  Bytes StreamData() {
-    const CallId id = OldId(opens_);
-    const uint8_t how = input_.U8();
-    uint32_t& number = numbers_[id.slot % kSlots];
-    const bool nothing = how % 16 == 15;
-    const std::string body = nothing ? "" : Body();
-    const auto flags = static_cast<uint16_t>(nothing          ? 3
-                                             : how % 16 == 14 ? 1
-                                             : how >= 253     ? how
-                                                              : 0);
-    const uint32_t shown = how >= 240 ? number + how % 4 : nothing ? number : number++;
-    Bytes frame(kCallHeaderBytes + body.size());
-    EncodeData(id, flags, shown, /*to_opener=*/how == 252, frame.data());
-    if (!body.empty()) std::memcpy(frame.data() + kCallHeaderBytes, body.data(), body.size());
-    return frame;
-  }
-  Bytes StreamCredit() {
-    Bytes frame(kCallHeaderBytes);
-    const CallId id = OldId(opens_);
-    const uint8_t how = input_.U8();
-    EncodeCredit({id, static_cast<uint16_t>(how % 8), how >= 128 ? input_.U16() : how * 4u},
-                 /*to_opener=*/false, frame.data());
-    return frame;
-  }
-  Bytes OfPeer() {
-    const uint8_t how = input_.U8();
-    Bytes frame(kCallHeaderBytes);
-    if (how % 4 == 0) {
-      const std::string hello = PeerCallingHello().SerializeAsString();
-      frame.resize(kCallHeaderBytes + hello.size());
-      std::memcpy(frame.data() + kCallHeaderBytes, hello.data(), hello.size());
-      EncodePeerFrame(PeerFrameKind::kBegin, frame.data());
-    } else if (how % 4 == 1) {
-      EncodeGoaway(how / 4, frame.data());
-    } else {
-      frame.resize(how >= 128 ? 9000 : kCallHeaderBytes);
-      EncodePeerFrame(how % 4 == 2 ? PeerFrameKind::kEnd : PeerFrameKind::kEnded, frame.data());
-    }
-    if (how % 4 == 2) calls_ = opens_ = {};
-    return frame;
-  }
-  Bytes Notice() {
-    Bytes frame(kCallHeaderBytes);
-    const uint8_t how = input_.U8();
-    if (how % 2 == 0) {
-      EncodeCancel(OldId(calls_), frame.data());
-    } else {
-      EncodeStreamCancel(OldId(opens_), frame.data());
-    }
-    return frame;
-  }
-  // As a server would send it: to a peer that calls, or to nobody.
-  Bytes OfServer() {
-    const uint8_t how = input_.U8();
-    const CallId id = {how % 4u, input_.U8()};
-    if (how < 128) return Reply(id, how % 18, how % 3 == 0 ? 0 : 4, how % 2 == 0 ? "" : "text");
-    Bytes frame(how < 192 ? EndFrameBytes(0, 0) : kCallHeaderBytes);
-    if (how < 192) {
-      EncodeEnd({id, static_cast<uint16_t>(how % 17), false, how % 3u}, frame.data());
-    } else {
-      EncodeStreamRelease(id, frame.data());
-    }
-    return frame;
-  }
-  Bytes AnyFrame() {
-    Bytes frame;
-    const uint8_t kind = input_.Below(16);
-    if (kind < 5) {
-      frame = Request();
-    } else if (kind < 7) {
-      frame = OpenStream();
-    } else if (kind < 10) {
-      frame = StreamData();
-    } else if (kind == 10) {
-      frame = StreamCredit();
-    } else if (kind == 11) {
-      frame = OneWay();
-    } else if (kind == 12) {
-      frame = Notice();
-    } else if (kind == 13) {
-      frame = OfPeer();
-    } else if (kind == 14) {
-      frame = OfServer();
-    } else {
-      const ByteSpan bytes = input_.Bytes(input_.U8());
-      frame.assign(bytes.begin(), bytes.end());
-    }
-    const uint8_t how = input_.U8();
-    if (how >= 252 && !frame.empty()) {
-      frame[input_.U8() % frame.size()] ^= static_cast<std::byte>(input_.U8());
-    } else if (how >= 248) {
-      frame.resize(std::min<size_t>(frame.size(), input_.U8()));
-    }
-    return frame;
+  void CheckInvariants() {
+    network_.CheckInvariants();
+    server_->CheckInvariants();
   }
 
   // --- events -----------------------------------------------------------------------------------
 
+  // `how`: which of its kinds a step is.
+  using Step = void (World::*)(uint8_t how);
+
   void Event() {
+    static constexpr std::array<Step, 16> kSteps = {
+        &World::EndCall,  &World::EndSignal, &World::TakeTalks,     &World::Read,
+        &World::Write,    &World::EndTalk,   &World::FetchPayload,  &World::DropCarried,
+        &World::PassTime, &World::HangUp,    &World::StopAnswering, &World::TakeLentBack,
+        &World::RunTasks, &World::ShutDown,  &World::SomethingElse, &World::Check};
     const uint8_t event = input_.U8();
-    if (event % 4 != 0) return Send(AnyFrame());
-    switch (event / 4 % 16) {
-      case 0:
-        if (!probe_.held.empty()) probe_.Release();
-        return;
-      case 1:
-        if (!signals_.held.empty()) signals_.Release();
-        return;
-      case 2:
-        return TakeTalks();
-      case 3:
-        return Read();
-      case 4:
-        return Write();
-      case 5:
-        if (!talks_.empty()) Finish(talks_[input_.U8() % talks_.size()].get());
-        return;
-      case 6:
-        if (!payloads_.held.empty()) HandlePayload();
-        return;
-      case 7:
-        payloads_.carried.clear();
-        return;
-      case 8:
-        network_.RunFor(uint64_t{input_.U8()} * kNsPerMs);
-        return;
-      case 9:
-        if (event > 200 && peer_.connection != nullptr)
-          peer_.connection->Close("the client's wish");
-        return;
-      case 10:
-        if (event > 200) network_.StopAnswering("raw");
-        return;
-      case 11:  // what is lent is taken away
-        if (event > 128) region_.reset();
-        return;
-      case 12:
-        executor_.RunAll();
-        return network_.Settle();
-      case 13:
-        if (more_ == 0 || event < 128) return network_.Settle();
-        return ShutDown();
-      default:
-        network_.Settle();
-        network_.CheckInvariants();
-    }
+    if (event % 4 != 0) return client().SendAny();
+    (this->*kSteps[event / 4 % kSteps.size()])(event);
+  }
+  void SomethingElse(uint8_t) {
+    static constexpr std::array<Step, 16> kSteps = {
+        &World::Dial,        &World::UseOther,     &World::PassLittleTime, &World::MoveAway,
+        &World::Transfer,    &World::EndPayload,   &World::EndCallWith,    &World::EndSignalWith,
+        &World::EndTalkWith, &World::PassMoreTime, &World::SlowDown,       &World::Cut,
+        &World::FailStore,   &World::CloseDoor,    &World::FailNotify,     &World::ReadOrWriteNow};
+    const uint8_t how = input_.U8();
+    (this->*kSteps[how % kSteps.size()])(how / kSteps.size());
   }
 
-  // Shutdown() drives the network while it waits for handlers, which end by a timer.
-  class HandlersEnd final : public Timer {
-   public:
-    HandlersEnd(World& world, EngineCore& engine) : world_(world), engine_(engine) { Arm(); }
-    ~HandlersEnd() override { engine_.timers().Cancel(this); }
-
-   private:
-    void Arm() { engine_.timers().Schedule(this, engine_.clock().NowNs() + 20 * kNsPerMs); }
-    void OnTimer() override {
-      world_.LetHandlersEnd();
-      Arm();
-    }
-    World& world_;
-    EngineCore& engine_;
-  };
-  void ShutDown() {
-    is_shut_ = true;
-    const HandlersEnd end(*this, CoreOf(network_.Node("server")));
-    server_->Shutdown(uint64_t{input_.U8()} * 1000);
+  void Check(uint8_t) {
+    network_.Settle();
+    CheckInvariants();
   }
+  // Less than a message takes, perhaps.
+  void PassLittleTime(uint8_t) { network_.RunFor(uint64_t{input_.U8()} * kNsPerUs); }
+  void PassTime(uint8_t) { network_.RunFor(uint64_t{input_.U8()} * kNsPerMs); }
+  void PassMoreTime(uint8_t) { network_.RunFor(uint64_t{input_.U8()} * 100 * kNsPerMs); }
+
+  // --- the clients ------------------------------------------------------------------------------
+
+  void HangUp(uint8_t how) {
+    if (how > 200) client().Close("the client's wish");
+  }
+  void StopAnswering(uint8_t how) {
+    if (how > 200) network_.StopAnswering(client().node());
+  }
+  void TakeLentBack(uint8_t how) {
+    if (how > 128) client().TakeLentBack();
+  }
+  // The other one, if this one is there. It is not waited for.
+  void Dial(uint8_t) {
+    if (client().is_open()) at_ ^= 1;
+    const uint8_t how = input_.U8();
+    client().Dial(how, input_.U8());
+  }
+  void UseOther(uint8_t) {
+    if (clients_[at_ ^ 1].has_dialed()) at_ ^= 1;
+  }
+  void SlowDown(uint8_t how) { network_.SlowDown(client().node(), how * 50 * kNsPerMs); }
+  void Cut(uint8_t how) {
+    if (how % 3 == 0) return network_.Heal("server", client().node());
+    how % 3 == 1 ? network_.Cut("server", client().node())
+                 : network_.Cut(client().node(), "server");
+  }
+
+  // --- the server -------------------------------------------------------------------------------
+
+  // Clients are told so, and whatever else happens goes on.
+  void ShutDown(uint8_t how) {
+    if (more_ == 0 || how < 128) return network_.Settle();
+    is_leaving_ = true;
+    server_->StartShutdown(uint64_t{input_.U8()} * 1000);
+  }
+  void MoveAway(uint8_t) {
+    is_leaving_ = true;
+    server_->MoveAway();
+  }
+  void CloseDoor(uint8_t) { door_.closed = !door_.closed; }
+  void FailStore(uint8_t how) {
+    store_.add_error = Outcome(how);
+    store_.find_errors = how;
+  }
+
+  // --- handlers ---------------------------------------------------------------------------------
+
+  void RunTasks(uint8_t) {
+    executor_.RunAll();
+    network_.Settle();
+  }
+  void EndCall(uint8_t) { EndCallWith(0); }
+  void EndCallWith(uint8_t how) {
+    if (!probe_.held.empty()) probe_.Release(Outcome(how));
+  }
+  void EndSignal(uint8_t) { EndSignalWith(0); }
+  void EndSignalWith(uint8_t how) {
+    if (!signals_.held.empty()) signals_.Release(Outcome(how));
+  }
+  void FailNotify(uint8_t how) { signals_.end = Outcome(how); }
 
   struct Talking {
     std::optional<Talk> stream;
@@ -550,7 +422,7 @@ class World {
     bool reads = false;
     bool writes = false;
   };
-  void TakeTalks() {
+  void TakeTalks(uint8_t = 0) {
     while (!streams_.talks.empty()) {
       auto talk = std::make_shared<Talking>();
       talk->stream.emplace(std::move(streams_.talks.front()));
@@ -558,14 +430,14 @@ class World {
       talks_.push_back(std::move(talk));
     }
   }
-  void Read() {
+  void Read(uint8_t) {
     if (talks_.empty()) return;
     const std::shared_ptr<Talking> talk = talks_[input_.U8() % talks_.size()];
     if (!talk->stream || talk->reads) return;
     talk->reads = true;
     talk->stream->Read(&talk->in, [talk](bool) { talk->reads = false; });
   }
-  void Write() {
+  void Write(uint8_t) {
     if (talks_.empty()) return;
     const uint8_t how = input_.U8();
     const std::shared_ptr<Talking> talk = talks_[how % talks_.size()];
@@ -574,16 +446,37 @@ class World {
     talk->out = MakeData(1, how >= 240 ? 9000 : how * 2u);
     talk->stream->Write(talk->out, [talk](bool) { talk->writes = false; });
   }
-  static void Finish(Talking* talk) {
+  // In the forms that do not wait.
+  void ReadOrWriteNow(uint8_t how) {
+    if (talks_.empty()) return;
+    const std::shared_ptr<Talking> talk = talks_[input_.U8() % talks_.size()];
+    if (!talk->stream) return;
+    if (how % 2 == 0) {
+      if (!talk->reads) static_cast<void>(talk->stream->TryRead(&talk->in));
+      return;
+    }
+    if (talk->writes || talk->stream->TryWrite(MakeData(1, how * 64u)) != StreamResult::kNotYet) {
+      return;
+    }
+    talk->writes = true;
+    talk->stream->WhenWritable([talk](bool) { talk->writes = false; });
+  }
+  static void Finish(Talking* talk, absl::Status status) {
     if (!talk->stream) return;
     Talk stream = std::move(*talk->stream);
     talk->stream.reset();
-    stream.Finish(absl::OkStatus());
+    stream.Finish(std::move(status));
   }
-  void HandlePayload() {
+  void EndTalk(uint8_t) { EndTalkWith(0); }
+  void EndTalkWith(uint8_t how) {
+    if (!talks_.empty()) Finish(talks_[input_.U8() % talks_.size()].get(), Outcome(how));
+  }
+
+  void FetchPayload(uint8_t) {
+    if (payloads_.held.empty()) return;
     auto call = std::make_shared<PayloadService::HeldCall>(std::move(payloads_.held.front()));
     payloads_.held.pop_front();
-    const uint64_t length = std::min<uint64_t>(call->request().data().length(), kLentBytes);
+    const uint64_t length = std::min<uint64_t>(call->request().data().length(), kMemoryBytes);
     auto ended = [call](absl::Status status) mutable {
       PayloadService::HeldCall over = std::move(*call);
       over.Finish(std::move(status));
@@ -591,42 +484,95 @@ class World {
     call->context().bulk().Fetch(call->request().data(), payloads_.memory().slice(0, length),
                                  std::move(ended));
   }
+  // Of the oldest call or stream that lends memory.
+  void Transfer(uint8_t how) {
+    const bool of_stream = (how & 1) != 0;
+    if (of_stream ? payloads_.carried.empty() : payloads_.held.empty()) return;
+    ServerContext& context =
+        of_stream ? payloads_.carried.front().context() : payloads_.held.front().context();
+    const uint8_t form = input_.U8();
+    const Bulk place = client().Payload();
+    Bulk field;
+    const uint64_t offset = input_.Number();
+    const Move move = {context.bulk(),
+                       place,
+                       &field,
+                       payloads_.memory().slice(offset, input_.Number()),
+                       {.crc32c = (how & 4) != 0}};
+    if (form >= 128) return Move::FormOf(form).block(move).IgnoreError();
+    for (uint32_t i = 0; i < ((how & 2) != 0 ? ServerBulk::kMaxTransfers + 1 : 1); ++i) {
+      ServerBulk::Done done;
+      if (form < 64) done = [](absl::Status) {};
+      Move::FormOf(form).start(move, std::move(done));
+    }
+  }
+  // With transfers under way, perhaps.
+  void EndPayload(uint8_t how) {
+    const bool of_stream = (how & 1) != 0;
+    if (of_stream ? payloads_.carried.empty() : payloads_.held.empty()) return;
+    of_stream ? EndFirst(&payloads_.carried, Outcome(how / 2))
+              : EndFirst(&payloads_.held, Outcome(how / 2));
+  }
+  template <class Held>
+  static void EndFirst(std::deque<Held>* held, absl::Status status) {
+    Held first = std::move(held->front());
+    held->pop_front();
+    first.Finish(std::move(status));
+  }
+  void DropCarried(uint8_t) { payloads_.carried.clear(); }
 
   // --- the end ----------------------------------------------------------------------------------
 
   void EndHandlers() {
     executor_.RunAll();
     network_.Settle();
-    LetHandlersEnd();
-  }
-  void LetHandlersEnd() {
     executor_.RunAll();
     TakeTalks();
-    for (auto& talk : talks_) Finish(talk.get());
+    for (auto& talk : talks_) Finish(talk.get(), absl::OkStatus());
     while (!probe_.held.empty()) probe_.Release();
     while (!signals_.held.empty()) signals_.Release();
     payloads_.held.clear();
     payloads_.carried.clear();
   }
   void End() {
-    if (!is_shut_) HonestCall();
-    if (peer_.connection != nullptr) peer_.connection->Close("done");
+    for (HostileClient& one : clients_) {
+      if (!one.has_dialed()) continue;  // there is no such node
+      network_.SlowDown(one.node(), 0);
+      network_.Heal("server", one.node());
+    }
+    EndHandlers();
+    if (!is_leaving_) HonestCall();
     WEFT_CHECK(RunUntil([&] {
-      EndHandlers();  // what came last
-      return server_->stats().connections == 0 && server_->stats().running == 0;
+      // What came last, too.
+      for (HostileClient& one : clients_) one.Close("done");
+      EndHandlers();
+      const auto is_gone = [](const HostileClient& one) {
+        return !one.is_open() && !one.is_dialing();
+      };
+      const ServerStats stats = Stats();
+      return stats.connections == 0 && stats.running == 0 &&
+             std::all_of(clients_.begin(), clients_.end(), is_gone);
     }));
-    const ServerStats stats = server_->stats();
+    const ServerStats stats = Stats();
     WEFT_CHECK(stats.running_bytes == 0 && stats.unsent_reply_bytes == 0);
     for (const auto& talk : talks_) WEFT_CHECK(!talk->reads && !talk->writes);
     WEFT_CHECK(watches_.running == 0);
     WEFT_CHECK(payloads_.memory().CanariesLive());
-    network_.CheckInvariants();
-    region_.reset();
+    CheckInvariants();
+    for (HostileClient& one : clients_) one.TakeLentBack();
     server_.reset();
   }
   // Somebody else, who keeps the rules.
   void HonestCall() {
-    Peer honest;
+    struct Honest final : ConnectionHandler {
+      void OnOpen(Connection& opened) override { connection = &opened; }
+      void OnMessage(Connection&, ByteSpan) override { ++received; }
+      void OnClosed(Connection&, const absl::Status&) override { connection = nullptr; }
+      Connection* connection = nullptr;
+      int received = 0;
+    };
+    Honest honest;
+    door_.closed = false;
     ConnectOptions options;
     options.hello = PeerCallingHello().SerializeAsString();
     WEFT_CHECK(
@@ -640,31 +586,32 @@ class World {
       executor_.RunAll();
       return honest.received == 1;
     }));
-    WEFT_CHECK(probe_.echoes > 0 && honest.why.ok());
+    // Calls that are not over, for their transfers are not, may leave no place for another one.
+    WEFT_CHECK(probe_.echoes > 0 || (more_ & kAdaptive) != 0);
+    WEFT_CHECK(honest.connection != nullptr);
     honest.connection->Close("done");
     WEFT_CHECK(RunUntil([&] { return honest.connection == nullptr; }));
   }
 
   FuzzInput input_;
-  uint8_t more_ = 0;  // what else the server has
-  bool is_shut_ = false;
-  std::vector<std::byte> lent_ = std::vector<std::byte>(kLentBytes);
-  Peer peer_;
+  uint8_t more_ = 0;         // what else the server has
+  bool is_leaving_ = false;  // it moves away, or is being shut down
+  size_t at_ = 0;            // whose frames are sent
   std::vector<std::shared_ptr<Talking>> talks_;
   SimNetwork network_{/*seed=*/1};
+  SessionId session_;
+  std::array<HostileClient, 2> clients_ = {HostileClient(network_, "raw", input_, session_),
+                                           HostileClient(network_, "raw2", input_, session_)};
   Queue executor_;
-  std::unique_ptr<PolicyFile> policy_;
+  Door door_;
   MemoryStore store_;
   Watches watches_;
-  ProbeService probe_;
-  StreamService streams_;
+  Probes probe_;
+  Sums streams_;
   SignalService signals_;
   PayloadService payloads_;
-  std::unique_ptr<Region> region_;
-  std::unique_ptr<Server> server_;
-  std::array<uint32_t, kSlots> calls_ = {};
-  std::array<uint32_t, kSlots> opens_ = {};
-  std::array<uint32_t, kSlots> numbers_ = {};
+  LayoutLedger ledger_;
+  std::unique_ptr<ServerCore> server_;
 };
 
 }  // namespace

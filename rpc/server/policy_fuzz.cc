@@ -8,12 +8,14 @@
 //     denies, and names the first of those that decide; without such a line, nothing;
 //   - neither the order of lines, nor comments, blank lines and ends of lines change that, and a
 //     `deny` of everybody closes everything;
-//   - a line that was made of words applies to whom a second matcher, here, says that it does.
+//   - a line that was made of words applies to whom a second matcher, here, says that it does;
+//   - clients have one limit together if they have proved the same, and only then.
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,9 +23,14 @@
 
 #include "absl/strings/ascii.h"
 #include "core/check.h"
+#include "core/clock.h"
 #include "core/strings.h"
 #include "core/testing/fuzz_input.h"
 #include "rpc/server/access_policy.h"
+#include "rpc/server/admission.h"
+#include "rpc/server/server_tallies.h"
+#include "transport/identity.h"
+#include "transport/path.h"
 
 namespace weft {
 namespace {
@@ -163,6 +170,7 @@ class Maker {
     client.subject = name(Kind::kSubject);
     client.psk_name = name(Kind::kPsk);
     client.user_id = input_.Below(4) == 3 ? input_.U32() : input_.Below(3);
+    client.process_id = static_cast<int32_t>(client.user_id % 3);  // 0: not seen from here
     question.service = kServices[input_.Below(std::size(kServices))];
     question.method = kMethods[input_.Below(std::size(kMethods))];
     return question;
@@ -324,6 +332,38 @@ void CheckMadeLines(const std::vector<Line>& made, const std::vector<Question>& 
   }
 }
 
+bool HaveProvedTheSame(const PeerIdentity& a, const PeerIdentity& b) {
+  if (a.authentication != b.authentication) return false;
+  switch (a.authentication) {
+    case Authentication::kCertificate:
+      return a.subject == b.subject && a.dns_names == b.dns_names && a.uris == b.uris;
+    case Authentication::kPreSharedKey:
+      return a.psk_name == b.psk_name;
+    case Authentication::kKernelCredentials:
+      return a.process_id != 0 && a.process_id == b.process_id && a.user_id == b.user_id;
+    case Authentication::kNone:
+      break;
+  }
+  return false;
+}
+
+void CheckLimits(const std::vector<Question>& questions) {
+  const ServerLimits limits = {.per_client = 1};
+  const FakeClock clock;
+  ServerTallies stats;
+  Admission admission(limits, clock, stats);
+  std::vector<std::shared_ptr<RunningCount>> counts;
+  for (const Question& question : questions) {
+    PathInfo path;
+    path.identity = question.client;
+    counts.push_back(admission.CountOf(path));
+    for (size_t i = 0; i + 1 < counts.size(); ++i) {
+      WEFT_CHECK((counts[i] == counts.back()) ==
+                 HaveProvedTheSame(questions[i].client, question.client));
+    }
+  }
+}
+
 void Run(FuzzInput input) {
   Maker maker(&input);
   std::vector<Line> made;
@@ -345,6 +385,7 @@ void Run(FuzzInput input) {
   std::vector<Question> questions;
   for (uint32_t i = 0; i < clients; ++i) questions.push_back(maker.MakeQuestion(names));
   CheckMadeLines(made, questions);
+  CheckLimits(questions);
   if (!each.has_value()) return;
   for (const Question& question : questions) CheckAnswer(text, *each, *policy, question);
   CheckOrder(lines, *policy, questions);

@@ -389,6 +389,11 @@ void ServerCore::FinishElsewhere(ServerCall* call) {
   });
 }
 
+void ServerCore::CheckInvariants() {
+  for (ServerConnection& connection : connections_) connection.CheckInvariants();
+  records_.CheckInvariants();
+}
+
 // --- the end ------------------------------------------------------------------------------------
 
 void ServerCore::Shutdown(uint64_t grace_us) {

@@ -142,6 +142,8 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   void LetEnd() {
     if (--holds_ == 0 && draining_) LookForTheEnd();  // this may be gone now
   }
+  // Those of all connections and records: tests ask for them, where nobody drives the engine.
+  void CheckInvariants();
   // Whose handles a client may use on a connection, which has opened.
   void SetTenant(Connection& connection) override {
     if (options_.tenant_of) connection.memory().set_tenant(options_.tenant_of(connection.path()));

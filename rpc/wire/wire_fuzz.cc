@@ -161,9 +161,9 @@ void ReadTexts(ByteSpan bytes) {
   (void)CheckPeerId("fuzz", text);
   Metadata metadata;
   const size_t half = text.size() / 2;
-  if (metadata.Add(text.substr(0, half), text.substr(half)).ok()) {
-    WEFT_CHECK(metadata.Find(std::string(text.substr(0, half))) != nullptr);
-  }
+  const std::string_view key = text.substr(0, half);
+  while (metadata.Add(key, text.substr(half)).ok()) WEFT_CHECK(metadata.Find(key) != nullptr);
+  WEFT_CHECK(metadata.bytes() <= kMaxMetadataBytes);
 }
 
 }  // namespace
