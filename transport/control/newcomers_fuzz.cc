@@ -20,7 +20,7 @@
 namespace weft {
 namespace {
 
-constexpr int kMostEvents = 200;
+constexpr int kMostEvents = 60;
 constexpr uint32_t kHosts = 4;       // by name; further ones come once each
 constexpr size_t kMostClients = 64;  // more than are put out of anything
 constexpr size_t kLargestHello = size_t{256} << 10;

@@ -406,23 +406,24 @@ class Here final : BatchSink {
   }
   void Finish(uint8_t how) {
     if (how < 64) return;
-    if (how < 128) return void(end_.link->Reclaim(std::move(granted_)) || Grant());
+    if (how < 128) {  // the region goes, and another comes
+      static_cast<void>(end_.link->Reclaim(std::move(granted_)));
+      return Grant();
+    }
     if (how < 192) return end_.link->Abandon();
     Close();
   }
-  bool Grant() {
+  void Grant() {
     granted_ = domain_
                    ->Register(MutableByteSpan(host_.granted).subspan(64, kGrantedBytes),
                               Access::kRemoteRead)
                    .value();
-    return true;
   }
 
   // --- the peer
   // -------------------------------------------------------------------------------
 
   void AskHere(uint8_t how) {
-    if (granted_ == nullptr) Grant();
     std::vector<std::byte> ask(kAskHeaderBytes);
     const bool is_read = how < 128;
     const uint64_t bytes = input_.Below(8) < 7 ? input_.U8() * uint64_t{16} : input_.Number();
