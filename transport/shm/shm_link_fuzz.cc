@@ -52,13 +52,6 @@ constexpr size_t kGrantedBytes = 2 * kCopyPieceBytes;
 constexpr std::byte kCanary{0xCA};
 constexpr uint32_t kOperations = 20;
 
-// Memory that stays, so that no input has to make it.
-struct Host {
-  std::vector<std::byte> granted = std::vector<std::byte>(kGrantedBytes + 128, kCanary);
-  std::vector<std::byte> mine = std::vector<std::byte>(kLargeBytes);
-  std::vector<std::byte> lent = std::vector<std::byte>(kLargeBytes);
-};
-
 struct OnceOperation final : Operation {
   void OnComplete(const absl::Status&) override { WEFT_CHECK(completions++ == 0); }
   int completions = 0;
@@ -112,6 +105,14 @@ class PeerMemory {
   SharedDomainMemory* shared() const { return reinterpret_cast<SharedDomainMemory*>(view_.data()); }
   const std::unique_ptr<DomainMemory> domain_;
   const SealedMemory view_;
+};
+
+// Memory that stays, so that no input has to make it.
+struct Host {
+  std::vector<std::byte> granted = std::vector<std::byte>(kGrantedBytes + 128, kCanary);
+  std::vector<std::byte> mine = std::vector<std::byte>(kLargeBytes);
+  std::vector<std::byte> lent = std::vector<std::byte>(kLargeBytes);
+  PeerMemory honest;  // of those peers that keep the rules
 };
 
 // A peer's end of a link, with hands of its own.
@@ -250,7 +251,7 @@ class Here final : BatchSink {
                                             here_is_passive);
     LinkPeer peer;
     peer.memory_descriptor = memory.get();
-    peer.host_descriptor = honest_memory_.descriptor();
+    peer.host_descriptor = host_.honest.descriptor();
     peer.process_id = getpid();
     if (!here_is_passive) visit->peer->Mark(SideState::kHere, 1);
     visit->end.link = here_is_passive ? domain_->Accept(peer, &visit->end).value()
@@ -532,7 +533,6 @@ class Here final : BatchSink {
   Host& host_;
   FuzzInput input_;
   PeerMemory peer_memory_;
-  PeerMemory honest_memory_;
   std::unique_ptr<LinkDomain> domain_;
   SealedMemory shown_;
   std::unique_ptr<Region> local_;
