@@ -2,11 +2,11 @@
 // of the real network, with sockets, over loopback.
 //
 // The first byte chooses the side, and of a listener whether two engines share it, whether it wants
-// TLS, and how many it takes. Then event after event: strangers come from several addresses, say a
-// hello, half of one, or none of it; join links by the tokens that they were told, or by others;
-// present nonces, with descriptors or without, at the local socket; leave; and time passes. In the
-// end an honest client comes over shared memory or tcp, and must be served: whatever was there
-// before. The clock is moved by hand.
+// TLS, how many it takes, and whether it gives silent ones up. Then event after event: strangers
+// come from several addresses, say a hello, half of one, or none of it; join links by the tokens
+// that they were told, or by others; present nonces, with descriptors or without, at the local
+// socket; leave; and time passes. In the end an honest client comes over shared memory or tcp, and
+// must be served: whatever was there before. The clock is moved by hand.
 
 #include <fcntl.h>
 #include <sys/eventfd.h>
@@ -56,6 +56,8 @@ constexpr size_t kMostStrangers = 12;
 // to happen within seconds of the clock's has as many of ours.
 constexpr uint64_t kTurnNs = 10'000;
 constexpr int kMostTurns = 400'000;  // four seconds of the clock's: a hang
+// An engine that has work looks at its sockets as often (engine.cc): in each turn between events.
+constexpr uint64_t kLookNs = 200'000;
 constexpr char kListen[] = "127.0.0.1:0";
 constexpr uint8_t kCrowdComes = 0xF0;  // an event that costs more than all others
 
@@ -227,7 +229,7 @@ class World {
     }
   }
   void Turns(int count) {
-    for (; count > 0; --count) host_.Turn(kTurnNs);
+    for (; count > 0; --count) host_.Turn(kLookNs);
   }
   static SecurityOptions Secret() {
     SecurityOptions options;
@@ -326,6 +328,7 @@ class Arrivals final : World {
   void Run(uint8_t how) {
     ListenOptions options;
     options.max_connections = (how & 8) != 0 ? 1 : 4;
+    if (how / 16 == 0xA) options.link.peer_timeout_ns = kMinPeerTimeoutNs;
     if ((how & 4) != 0) options.security = security_ = Secret();
     listener_ = host_.engines[0]->transport().Listen(kListen, options, &door_).value();
     if ((how & 2) != 0) {
@@ -618,6 +621,7 @@ class Dialed final : World {
         if (event >= 128) end->Send();
         if (event >= 240) end->Close();
         if (event == 131) sockets_.pop_back();
+        if (event == 139) host_.engines[2] = host_.MakeEngine();  // this side's ends
         break;
       default:
         Speak();

@@ -1,9 +1,9 @@
 // The two handshakes, for a fuzzer: frames in any order, and what links, proofs and clocks do in
 // between.
 //
-// The first byte chooses the side. Each further one chooses an event; frames are mostly right, with
-// a few fields of the fuzzer's, or any bytes at all. What a handshake sends is decoded by the other
-// side's rules.
+// The first byte chooses the side, and whether this host has RDMA cards, one of which does not
+// work. Each further one chooses an event; frames are mostly right, with a few fields of the
+// fuzzer's, or any bytes at all. What a handshake sends is decoded by the other side's rules.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,6 +14,7 @@
 
 #include "core/check.h"
 #include "core/clock.h"
+#include "core/log.h"
 #include "core/testing/fuzz_input.h"
 #include "transport/control/accept_handshake.h"
 #include "transport/control/dial_handshake.h"
@@ -21,6 +22,7 @@
 #include "transport/control/host_facts.h"
 #include "transport/control/negotiate.h"
 #include "transport/framing/connection_table.h"
+#include "transport/framing/testing/fuzz_link.h"
 #include "transport/poller.h"
 #include "transport/shm/shm.h"
 #include "transport/tcp/tcp.h"
@@ -38,9 +40,52 @@ class NoAcceptor final : public Acceptor {
   }
 };
 
+// Addresses of this host's cards, and of a peer's.
+std::vector<PathOffer> RdmaOffers() {
+  constexpr struct {
+    const char* device;
+    LinkKind link;
+    const char* host;
+  } kPorts[] = {{"broken", LinkKind::kRoceV2, "10.0.3.1"},
+                {"card", LinkKind::kRoceV2, "10.0.0.1"},
+                {"card", LinkKind::kIwarp, "fd00::1"},
+                {"card", LinkKind::kInfiniBand, "192.168.0.1"}};
+  std::vector<PathOffer> offers;
+  for (const auto& port : kPorts) {
+    PathOffer offer;
+    offer.device = port.device;
+    offer.link = port.link;
+    offer.host = port.host;
+    offer.prefix_bits = 24;
+    offers.push_back(std::move(offer));
+  }
+  return offers;
+}
+
 // What all inputs share: nothing of it changes but for domains that are opened once.
 struct Host {
   Host() {
+    SetLogSink([](const LogRecord&) {}, LogLevel::kInfo);  // lines about paths are made, too
+    domains = std::make_unique<DomainSet>(Providers(), FramingOptions{}, poller.get(), &table);
+    std::vector<PathProvider> all = Providers();
+    for (const PathKind kind : {PathKind::kVerbs, PathKind::kOfiTcp}) {
+      PathProvider& one = all.emplace_back();
+      one.kind = kind;
+      one.provider = "fuzz";
+      one.fabric_version = 1u << 16;
+      one.open = [kind](const PathOffer& offer,
+                        BatchSink*) -> absl::StatusOr<std::unique_ptr<LinkDomain>> {
+        if (offer.device == "broken") return absl::UnavailableError("the port is down");
+        auto domain = std::make_unique<FuzzDomain>();
+        domain->set_kind(kind);
+        return std::unique_ptr<LinkDomain>(std::move(domain));
+      };
+    }
+    all[2].offers = [](const RdmaFilter&, uint64_t) { return RdmaOffers(); };
+    with_cards =
+        std::make_unique<DomainSet>(std::move(all), FramingOptions{}, poller.get(), &table);
+  }
+  static std::vector<PathProvider> Providers() {
     std::vector<PathProvider> providers(2);
     providers[0].kind = PathKind::kShm;
     providers[0].link = LinkKind::kUnknown;
@@ -58,27 +103,32 @@ struct Host {
       options.sink = sink;
       return OpenTcpDomain(options);
     };
-    domains =
-        std::make_unique<DomainSet>(std::move(providers), FramingOptions{}, poller.get(), &table);
+    return providers;
   }
   std::unique_ptr<Poller> poller = Poller::Create().value();
   ConnectionTable table{4};
   std::unique_ptr<DomainSet> domains;
+  std::unique_ptr<DomainSet> with_cards;
 };
 
-PathPolicy BothPaths() {
+PathPolicy Paths(bool with_cards) {
   LinkOptions options;
   options.paths = {PathKind::kShm, PathKind::kTcp};
+  if (with_cards) {
+    options.paths = {PathKind::kVerbs, PathKind::kOfiTcp, PathKind::kShm, PathKind::kTcp};
+  }
   return ReadPathPolicy(options).value();
 }
 
 class Session {
  public:
-  Session(Host* host, FuzzInput input) : host_(*host), input_(input) {}
+  Session(Host* host, FuzzInput input, bool with_cards)
+      : host_(*host), input_(input), with_cards_(with_cards) {}
 
  protected:
   OwnSide own(bool secured) {
-    OwnSide own = {host_.domains.get(), &clock_, &neighbour_, {}};
+    OwnSide own = {
+        with_cards_ ? host_.with_cards.get() : host_.domains.get(), &clock_, &neighbour_, {}};
     own.is_secured = secured;
     return own;
   }
@@ -132,7 +182,28 @@ class Session {
     for (char& letter : word) letter = static_cast<char>('a' + static_cast<uint8_t>(letter) % 26);
     return word;
   }
+  // Of a peer with cards: some of the same networks, some not.
+  std::vector<PathOffer> OffersOfCards() {
+    std::vector<PathOffer> offers = RdmaOffers();
+    for (PathOffer& offer : offers) {
+      const uint8_t how = input_.U8();
+      offer.kind = PathKind::kVerbs;
+      offer.provider = "fuzz";
+      if (how % 8 == 7) offer.unavailable = "no cable";
+      if (how % 8 == 6) offer.host = "10.0.9.1";
+      if (how % 8 == 5) offer.link = LinkKind::kRoceV2;
+      if (how % 8 == 4) offer.fabric_version = 1u << 16;
+    }
+    PathOffer& plain = offers.emplace_back();
+    const uint8_t how = input_.U8();
+    plain.kind = how % 2 == 1 ? PathKind::kOfiTcp : PathKind::kTcp;
+    plain.provider = "fuzz";
+    plain.link = LinkKind::kIp;
+    if (how >= 128) plain.unavailable = "not here";
+    return offers;
+  }
   std::vector<PathOffer> Offers() {
+    if (with_cards_) return OffersOfCards();
     std::vector<PathOffer> offers = {{PathKind::kShm, "fuzz", 0, "", ""},
                                      {PathKind::kTcp, "fuzz", 0, "", ""}};
     offers[1].link = LinkKind::kIp;
@@ -151,6 +222,7 @@ class Session {
   }
   ControlLimits Limits() {
     ControlLimits limits;
+    if (with_cards_) limits.require_encryption = input_.Bit();
     if (input_.Below(4) != 3) return limits;
     limits.window_slots = static_cast<uint32_t>(input_.Number());
     limits.max_message_bytes = input_.Number();
@@ -167,6 +239,7 @@ class Session {
     hello.host = ReadHostFacts();
     if (input_.Below(4) == 3) hello.host.boot_id = "another";
     hello.hello = input_.Text(input_.Below(16));
+    if (with_cards_) hello.allow_routed = input_.Bit();
     return Encode(hello);
   }
   std::string RightServerHello() {
@@ -177,6 +250,12 @@ class Session {
     hello.host = ReadHostFacts();
     hello.paths = Offers();
     hello.candidates = {{0, 0, input_.Bit() ? "" : "no"}, {1, 1, ""}};
+    if (with_cards_ && input_.Bit()) {  // as a server chooses that keeps the rules
+      ClientHello client;
+      client.paths = own(false).domains->Offers(Paths(true), clock_.NowNs(), "");
+      client.allow_routed = true;
+      hello.candidates = NegotiatePaths(client, hello);
+    }
     for (uint32_t more = input_.Below(8); more > 5; --more) {
       hello.candidates.push_back(
           {static_cast<int>(input_.Below(6)) - 1, static_cast<int>(input_.Below(6)) - 1, Word()});
@@ -241,6 +320,7 @@ class Session {
   FakeClock clock_;
   Neighbour neighbour_;
   ConnectionFacts facts_;
+  const bool with_cards_;
 };
 
 class Server final : Session {
@@ -251,7 +331,7 @@ class Server final : Session {
     NoAcceptor acceptor;
     ListenOptions options;
     options.max_connections = 2;
-    ListenerState listener(&acceptor, options, BothPaths(),
+    ListenerState listener(&acceptor, options, Paths(with_cards_),
                            std::make_shared<SharedListener>(/*load=*/nullptr));
     if ((how & 2) != 0) listener.local_socket = "weft-fuzz";
     {
@@ -319,7 +399,7 @@ class Client final : Session {
   void Run(uint8_t how) {
     DialTerms terms;
     terms.server = "server:1";
-    terms.policy = BothPaths();
+    terms.policy = Paths(with_cards_);
     terms.options.hello = input_.Text(input_.Below(20));
     terms.deadline_ns = clock_.NowNs() + terms.options.link.connect_timeout_ns;
     DialHandshake dial(own((how & 4) != 0), connection(), std::move(terms));
@@ -369,10 +449,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static weft::Host* const host = new weft::Host;
   weft::FuzzInput input(data, size);
   const uint8_t how = input.U8();
+  const bool with_cards = how / 16 == 0xA;
   if ((how & 1) != 0) {
-    weft::Server(host, input).Run(how);
+    weft::Server(host, input, with_cards).Run(how);
   } else {
-    weft::Client(host, input).Run(how);
+    weft::Client(host, input, with_cards).Run(how);
   }
   return 0;
 }

@@ -314,7 +314,9 @@ class Connection final : HeldLeases::Host, GrantedLeases::Host {
     }
   }
   void Owner() {
-    switch (input_.Below(4)) {
+    const uint8_t how = input_.U8();
+    if (how >= 248) return exports_[how % 2]->EndHolders();
+    switch (how % 4) {
       case 0: {
         Export& exported = *exports_[input_.Below(2)];
         if (exported.state() == Export::State::kOpen) {
