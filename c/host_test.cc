@@ -267,6 +267,24 @@ TEST(HostLogTest, AServerWithoutAnEngineHasALogOfItsOwn) {
   EXPECT_EQ(server, nullptr);
 }
 
+TEST(HostLogTest, AServerOnAnEngineHasThatOnesLogAndTakesNoOther) {
+  Lines lines;
+  auto log = Defaults<weft_log>();
+  log.write = Lines::Write;
+  log.arg = &lines;
+  auto engine_options = Defaults<weft_engine_options>();
+  engine_options.drive = WEFT_CALLER;
+  weft_engine* engine = nullptr;
+  ASSERT_OK(weft_engine_new(&engine_options, &engine));
+  auto options = Defaults<weft_server_options>();
+  options.log = &log;
+  weft_server* server = nullptr;
+  EXPECT_THAT(Take(weft_server_new(engine, &options, &server)),
+              HasSubstr("log is of a server without an engine"));
+  EXPECT_EQ(server, nullptr);
+  EXPECT_OK(weft_engine_free(engine));
+}
+
 TEST(HostLogTest, WrongLogsAreRefused) {
   auto log = Defaults<weft_log>();
   EXPECT_EQ(Take(weft_log_set(&log)), "3: weft_log: write is NULL");

@@ -353,12 +353,15 @@ class Actor final : public wire::RaftMember::Service {
   }
 
   // Leads, and ends when it may write. The log of member 1 has its first entry, of term 1.
+  void AskForRing(raft_term term, raft_index last_index, raft_term last_term) {
+    wire::Message message = Append(term, last_index, last_term, 0);
+    message.mutable_remote_writes()->set_wanted(true);
+    message.mutable_remote_writes()->set_last(last_);
+    Say(message);
+  }
   void Lead(raft_term term) {
     for (int i = 0; i < 40 && !offer_.has_value(); ++i) {
-      wire::Message message = Append(term, 1, 1, 0);
-      message.mutable_remote_writes()->set_wanted(true);
-      message.mutable_remote_writes()->set_last(last_);
-      Say(message);
+      AskForRing(term, 1, 1);
       group_.network().RunFor(50 * kNsPerMs);
     }
     ASSERT_TRUE(offer_.has_value());
@@ -606,6 +609,28 @@ TEST_F(PinnedMemoryTest, AVoteWaitsUntilTheLeadersSideHasAnswered) {
   EXPECT_FALSE(leader_->Write(leader_->Append(100, 3, 100, 1)).ok());
   EXPECT_EQ(Last(), 3u);
   EXPECT_EQ(Closed(), 0u) << "who answers keeps its connection";
+}
+
+// A request to vote was kept, and its sender led without this vote. What was kept then took the
+// ring of that leader away, and could close its connection.
+TEST_F(PinnedMemoryTest, AVoteThatIsKeptTakesNothingFromALeaderWhoHasComeMeanwhile) {
+  leader_->Lead(/*term=*/100);
+  ASSERT_TRUE(leader_->Write(leader_->Append(100, 1, 1, 2)).ok());
+  // Until there may be another grant.
+  for (uint64_t ns = 0; ns <= RaftRings::kPauseNs; ns += 100 * kNsPerMs) {
+    leader_->Say(leader_->Append(100, 3, 100, 0));
+    group_.network().RunFor(100 * kNsPerMs);
+  }
+  EXPECT_EQ(candidate_->AskForVote(candidate_->RequestVote(101, 3, 100), 200'000), std::nullopt);
+  for (int i = 0; i < 14 && Term() == 100; ++i) {
+    candidate_->AskForRing(/*term=*/101, /*last_index=*/3, /*last_term=*/100);
+    group_.network().RunFor(50'000);
+  }
+  EXPECT_EQ(Term(), 101u) << "before the kept request is looked at again";
+  candidate_->Lead(/*term=*/101);
+  group_.network().RunFor(50 * kNsPerMs);
+  EXPECT_TRUE(candidate_->Write(candidate_->Append(101, 3, 100, 1)).ok());
+  EXPECT_EQ(Closed(), 0u);
 }
 
 TEST_F(PinnedMemoryTest, AFrozenLeadersConnectionIsClosedAndThenAVoteIsGiven) {
