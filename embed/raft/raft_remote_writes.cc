@@ -451,7 +451,9 @@ void RaftRemoteWrites::LookAgain() {
   if (engine_.clock().NowNs() - waiting_->since_ns > kAwaitNs || !IsDue(waiting_->message)) {
     return waiting_.reset();
   }
-  if (draining_ || !LeaveTerm()) return look_.Set(kLookUs, [this] { LookAgain(); });
+  const bool left = !draining_ && LeaveTerm();
+  if (!waiting_.has_value()) return;  // libraft was closed by what it was handed
+  if (!left) return look_.Set(kLookUs, [this] { LookAgain(); });
   Waiting waiting = *std::exchange(waiting_, std::nullopt);
   waiting.message.server_address = waiting.address.c_str();
   if (!BeforeMessage(waiting.message)) return;
@@ -513,6 +515,12 @@ bool RaftRemoteWrites::BeforeMessage(const raft_message& message) {
     return false;
   }
   if (grant_.has_value()) Drain();
+  // Who has a leader refuses to vote in libraft, and stays in the term: a member that was cut off,
+  // or lies, does not take the leader's ring.
+  if (message.type == RAFT_IO_REQUEST_VOTE && !message.request_vote.disrupt_leader &&
+      r->state == RAFT_FOLLOWER && r->follower_state.current_leader.id != 0) {
+    return true;
+  }
   if (TermOf(message) > r->current_term && !LeaveTerm()) {
     Await(message);
     return false;

@@ -581,6 +581,17 @@ TEST_F(OneMemberTest, AMemberThatHasLostItsMemoryVotesWhenALeaderHasMadeUpForIt)
   EXPECT_EQ(candidate_->AskForVote(candidate_->RequestVote(102, 5, 100)), true);
 }
 
+// Anybody could take the leader's ring by one request, and have its connection closed.
+TEST_F(OneMemberTest, AVoteThatLibraftRefusesForItsLeaderTakesNothingFromThatOne) {
+  leader_->Lead(/*term=*/100);
+  ASSERT_TRUE(leader_->Write(leader_->Append(100, 1, 1, 2)).ok());
+  wire::Message request = candidate_->RequestVote(101, 3, 100);
+  request.mutable_request_vote()->set_disrupt_leader(false);
+  EXPECT_EQ(candidate_->AskForVote(request), false);
+  EXPECT_EQ(Term(), 100u);
+  EXPECT_TRUE(leader_->Write(leader_->Append(100, 3, 100, 1)).ok());
+}
+
 // As where a card cannot say at once that nothing comes any more. Who is silent is given up late,
 // so that it is not that what ends a connection here.
 class PinnedMemoryTest : public OneMemberTest {

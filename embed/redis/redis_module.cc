@@ -204,6 +204,10 @@ class CommandsService final : public Commands::Service {
       return call.Finish(absl::InvalidArgumentError(StrCat(
           "a command has 1 to ", kMaxWords, " words, and not ", call.request().words_size())));
     }
+    // Redis' API takes the name as a C string: what is asked for and what is run are to be one.
+    if (call.request().words(0).find('\0') != std::string::npos) {
+      return call.Finish(absl::InvalidArgumentError("the name of the command has a byte 0"));
+    }
     // It has stopped its clients' writes (CLIENT PAUSE, FAILOVER), and a write now would end it.
     if (api.AvoidReplicaTraffic() != 0)
       return Refuse(std::move(call), "Redis has paused its clients");

@@ -232,6 +232,7 @@ void RemoteMemoryCore::OnConnectionLeaving(const absl::Status& why) {
   refused_ = why;
   Report(why);
   FailWaiting(why);
+  EndProof();
 }
 
 void RemoteMemoryCore::OnConnectionLost() {
@@ -465,17 +466,17 @@ void RemoteMemoryCore::SetArrived(uint64_t writes) {
   writes_arrived_ = writes;
 }
 
-// A probe that no write waits for, and no caller: without a deadline, it ends with the connection
-// at the latest.
+// A probe that no write waits for, and no caller: without a deadline, as long as the connection is
+// in use.
 void RemoteMemoryCore::Prove() {
-  proving_ = true;
   RemoteOperation& operation = *NewOperation();
+  proof_ = &operation;
   operation.core = this;
   operation.kind = RemoteOperation::Kind::kWrite;
   operation.acknowledged = true;
   operation.pieces = {};
   operation.done = [this](const absl::Status&) {
-    proving_ = false;
+    proof_ = nullptr;
     if (std::exchange(prove_again_, false)) Recover();
   };
   ++posted_;
@@ -485,11 +486,19 @@ void RemoteMemoryCore::Prove() {
 void RemoteMemoryCore::Recover() {
   if (gone_ != nullptr || connection_ == nullptr || !refused_.ok()) return;
   if (lacks_lease_) Ask();
-  if (proving_) {
+  if (proof_ != nullptr) {
     prove_again_ = true;
   } else if (writes_ended_ > writes_arrived_) {
     Prove();
   }
+}
+
+// The connection or this is to end: the owner has as long to answer as behind a deadline.
+void RemoteMemoryCore::EndProof() {
+  if (proof_ == nullptr) return;
+  proof_->deadline_ns = engine_.clock().NowNs();
+  Expire(*proof_);
+  ArmTimer();
 }
 
 void RemoteMemoryCore::OnRoom() {
@@ -698,6 +707,7 @@ void RemoteMemoryCore::Shutdown(Waiter* gone) {
       "the RemoteMemory is being destroyed; a callback starts no operation then (not sent)");
   Report(cancelled);
   FailWaiting(cancelled);
+  EndProof();
   early_ends_.RunAll();
   LookForTheEnd();
 }

@@ -194,6 +194,7 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   void CountEnd(const RemoteOperation& operation, bool ok);
   void SetArrived(uint64_t writes);
   void Prove();
+  void EndProof();
   void DeliverAgain();
   void WatchDeadline(RemoteOperation& operation);
   void Expire(RemoteOperation& operation);
@@ -247,8 +248,8 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   uint64_t writes_ended_ = 0;
   Tally<uint64_t> writes_arrived_;
   Tally<bool> lacks_lease_;
-  bool proving_ = false;          // a question of Prove() is on its way
-  bool prove_again_ = false;      // more may have ended since
+  RemoteOperation* proof_ = nullptr;  // a question of Prove() that is on its way
+  bool prove_again_ = false;          // more may have ended since
   uint32_t done_since_turn_ = 0;  // operations inside their call, since TurnIsDue(); < kDonePerTurn
   bool pumping_ = false;
   std::array<Transfer, kMaxBatchTransfers> transfers_;  // of the batch that is being posted

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "rpc/operation/on_engine.h"
@@ -375,6 +376,38 @@ TEST_F(RemoteStripesTest, WhatIsForAnotherEngineWhoseInboxIsFullIsDeliveredLater
   ASSERT_TRUE(RunUntil([&] { return delivered.size() == 2; }));
   EXPECT_EQ(delivered, std::vector<int>({1, 2}));
   EXPECT_TRUE(engine.Wait(gone));
+}
+
+// A probe that no caller waits for has no deadline: a RemoteMemory that was destroyed waited for
+// its answer for ever.
+TEST_F(RemoteStripesTest, AnOwnerWhoProvesNothingKeepsNobodyWhoGoes) {
+  Open();
+  exported_ = *server_->Export(owned_, {.rights = kAllRights});
+  EngineCore& engine = *lanes().engines()[next_];
+  const auto handle = FromProto(exported_->handle());
+  ASSERT_TRUE(handle.ok());
+  auto* const core = new RemoteMemoryCore(engine, internal::ConnectionOf(Lane(next_)), *handle, {});
+  auto buffer = *Lane(next_).AllocateBuffer(64);
+  const RemotePiece piece = {0, buffer->slice(0, 64)};
+  std::optional<absl::Status> end;
+  RunOnEngine(engine, [&] {
+    RemoteOperation& write = *core->NewOperation();
+    write.kind = RemoteOperation::Kind::kWrite;
+    write.pieces = absl::Span<const RemotePiece>(&piece, 1);
+    write.done = [&end](absl::Status status) { end = std::move(status); };
+    core->Start(write, absl::OkStatus());
+  });
+  ASSERT_TRUE(RunUntil([&] { return end.has_value(); }));
+  ASSERT_TRUE(core->has_unproven_writes());
+  network_.SetWire("server", Name(next_), {.delay_ns = 36'000 * kNsPerSec});
+  Waiter gone;
+  RunOnEngine(engine, [&] {
+    core->Recover();
+    core->Shutdown(&gone);
+  });
+  for (int i = 0; i < 10 && !gone.done(); ++i) network_.RunFor(kNsPerSec);
+  EXPECT_TRUE(gone.done());
+  network_.SetWire("server", Name(next_), {});
 }
 
 }  // namespace
