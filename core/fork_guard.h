@@ -13,7 +13,7 @@
 //                         parent says to its peers, and that it is gone, is the parent's alone
 //   LeaveBehind()         in the place of the destruction of what is the parent's
 //
-// And what is made when it is first needed is made without a wait (process_wide.h).
+// And what is made when it is first needed is made without a wait (ProcessWide).
 //
 // All of it hangs on pthread_atfork(3): a child of a bare clone(2) or _Fork(2), or of vfork(2) and
 // posix_spawn(3), which call exec(2) at once, does not run it.
