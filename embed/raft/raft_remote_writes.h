@@ -32,7 +32,8 @@
 //      records are handed to libraft, as messages of the term that still lasts. Until all that is
 //      done the message waits (Paths, below) or is dropped, as a lost one, and a tick sees no time
 //      pass. (A request to vote that libraft 0.15 refuses because it has a leader, and stays in the
-//      term, goes to it at once.) So a vote is given, and asked for, with all entries that were acknowledged.
+//      term, goes to it at once.) So a vote is given, and asked for, with all entries that were
+//      acknowledged.
 //   3. The leader takes a record for acknowledged when its write has ended with OK
 //      (RemoteMemory::WriteAcknowledged()), the records before it were, and V has the entry before
 //      it: by an earlier record, or by V's word (RemoteWrites.matched), which V gives of entries

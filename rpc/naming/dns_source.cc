@@ -105,8 +105,7 @@ absl::Status DnsSource::OpenResolver() {
   if (begun == nullptr) {
     return absl::UnavailableError(
         "cannot ask name servers: c-ares was just being started by another thread when this "
-        "process "
-        "was forked: fork before or after that, or start a program by exec");
+        "process was forked: fork before or after that, or start a program by exec");
   }
   int status = *begun;
   if (status == ARES_SUCCESS) {

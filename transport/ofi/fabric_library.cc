@@ -52,7 +52,7 @@ absl::Status LoadFailed() {
 // well. The variables are read by the first fi_getinfo(), which starts all providers: it takes 0.1
 // s and more, and libfabric holds a lock of its own meanwhile, for which a child of a fork would
 // wait for ever. So it is part of the loading.
-void StartProviders(const FabricLibrary& library) {
+void BeginProviders(const FabricLibrary& library) {
   setenv("FI_MR_CACHE_MONITOR", "disabled", /*overwrite=*/1);
   setenv("FI_MR_CACHE_MAX_COUNT", "0", /*overwrite=*/1);
   setenv("FI_SHM_DISABLE_CMA", "1", /*overwrite=*/0);
@@ -83,7 +83,7 @@ Loaded Open() {
 
 Loaded Load() {
   Loaded loaded = Open();
-  if (loaded.status.ok()) StartProviders(loaded.library);
+  if (loaded.status.ok()) BeginProviders(loaded.library);
   return loaded;
 }
 

@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// Asked for once: the answer does not change, and the first time takes 0.1 s and more.
+// Asked for once: the answer does not change.
 const std::string& FoundProviders() {
   static constinit ProcessWide<std::string> found;
   return found.Get(ListProviders);
