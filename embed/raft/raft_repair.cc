@@ -126,4 +126,10 @@ bool RaftRepair::PermitSnapshot(const raft* raft) {
   return change_index_ <= raft->last_applied;
 }
 
+void RaftRepair::AfterFailedWrite(raft* raft) {
+  // The union's member that libraft is about to take for the valid one. Where the candidate stays
+  // one, its list of votes is beside it.
+  if (raft->state == RAFT_CANDIDATE) raft->follower_state.current_leader.address = nullptr;
+}
+
 }  // namespace weft::embed

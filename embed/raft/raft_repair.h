@@ -1,8 +1,10 @@
-// What libraft 0.15 does wrong with a group's configuration, put right from outside.
+// What libraft 0.15 does wrong with a group's configuration, and when a disk fails, put right from
+// outside.
 //
-// Its user wraps four of the functions that libraft is given, as examples/raftkv/replica.cc does:
+// Its user wraps six of the functions that libraft is given, as examples/raftkv/replica.cc does:
 //
 //   io->load, io->snapshot_put:   repair.KeepSnapshot(snapshot);          each one that passes
+//   io->set_term, io->set_vote:   RaftRepair::AfterFailedWrite(&raft);    where it was not written
 //   io->start's receive:          repair.BeforeMessage(&raft, message);   then libraft's own
 //   fsm->snapshot:                if (!repair.PermitSnapshot(raft)) return RAFT_BUSY;
 //
@@ -20,17 +22,25 @@
 //   4. C1 e C2, then another    configuration_uncommitted_index still names C2, which the snapshot
 //      member's snapshot        has taken the place of, and a later conflict rolls back.
 //
+// And one with an election:
+//
+//   5. TimeoutNow, disk fails   convertToCandidate() makes a candidate that cannot store its vote a
+//                               follower again, but leaves a candidate's flags where a follower has
+//                               its leader's address, frees that, and the process ends.
+//
 // BeforeMessage() sees which entries libraft is about to take off its log. If there is a change
 // among them (1, 2), it puts the configuration before it in place: that of an earlier entry, or of
 // the last snapshot. It forgets a change that a snapshot covers (4). PermitSnapshot() lets
-// snapshots wait for a change that is under way (3).
+// snapshots wait for a change that is under way (3). AfterFailedWrite() clears the flags, which
+// nobody reads any more (5).
 //
 // It reads libraft's log as raft.h of 0.15 lays it out.
 //
 // Threads: libraft's. Lifetime: as the struct raft. Errors: none; where nothing earlier is known (a
 //   member that joins), libraft does what it does.
 // Invariants: it writes to raft::configuration, ::configuration_index and
-//   ::configuration_uncommitted_index alone, whose meaning raft.h tells.
+//   ::configuration_uncommitted_index, and where a follower has its leader's address, alone; raft.h
+//   tells what they mean.
 #pragma once
 
 #include "embed/raft/libraft.h"
@@ -50,6 +60,8 @@ class RaftRepair {
   // False: a change of members is under way. Remembers it, and goes on to refuse until it is
   // applied or gone.
   bool PermitSnapshot(const raft* raft);
+  // For each term and vote that could not be stored, before libraft is told so.
+  static void AfterFailedWrite(raft* raft);
 
  private:
   raft_configuration snapshot_;    // of the last snapshot

@@ -70,6 +70,18 @@ struct Replica::Functions {
     return code;
   }
 
+  static int SetTerm(raft_io* io, raft_term term) {
+    const int code = Self(io).disk_.set_term(io, term);
+    if (code != 0) weft::embed::RaftRepair::AfterFailedWrite(&Self(io).raft_);
+    return code;
+  }
+
+  static int SetVote(raft_io* io, raft_id id) {
+    const int code = Self(io).disk_.set_vote(io, id);
+    if (code != 0) weft::embed::RaftRepair::AfterFailedWrite(&Self(io).raft_);
+    return code;
+  }
+
   static int PutSnapshot(raft_io* io, unsigned trailing, raft_io_snapshot_put* request,
                          const raft_snapshot* snapshot, raft_io_snapshot_put_cb callback) {
     Replica& self = Self(io);
@@ -264,6 +276,8 @@ Replica::Replica(raft_io* io, StateMachine* state, const ReplicaOptions& options
   fsm_.snapshot_finalize = Functions::EndSnapshot;
   if (options.snapshots_on_a_thread) fsm_.snapshot_async = Functions::ReadSnapshot;
   io->load = Functions::Load;
+  io->set_term = Functions::SetTerm;
+  io->set_vote = Functions::SetVote;
   io->start = Functions::Start;
   io->append = Functions::AppendEntries;
   io->snapshot_put = Functions::PutSnapshot;
@@ -278,6 +292,8 @@ Replica::~Replica() {
     raft_close(&raft_, nullptr);
   }
   io_->load = disk_.load;
+  io_->set_term = disk_.set_term;
+  io_->set_vote = disk_.set_vote;
   io_->start = disk_.start;
   io_->append = disk_.append;
   io_->snapshot_put = disk_.snapshot_put;

@@ -426,7 +426,8 @@ TEST(RaftKvSimulation, HistoriesAreLinearizableAndStatesAgreeWhateverHappens) {
             << "rings, " << World::rings_given_up << " rings given up, "
             << World::acknowledged_by_writes << " messages acknowledged by writes alone, "
             << World::leaders_closed << " deposed leaders' connections closed" << std::endl;
-  EXPECT_GT(World::operations, 100 * seeds);
+  // Of one group alone the faults decide.
+  EXPECT_TRUE(World::operations > 100 * seeds || seeds < 2);
   EXPECT_TRUE(World::taken_from_rings > 0 || seeds < 2);
 }
 

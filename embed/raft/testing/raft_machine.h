@@ -146,6 +146,11 @@ class RaftMachine {
       if (code == 0 && *snapshot != nullptr) self.repair_.KeepSnapshot(**snapshot);
       return code;
     };
+    io->set_term = [](raft_io* each, raft_term term) {
+      const int code = Self(each).wrapped_.set_term(each, term);
+      if (code != 0) RaftRepair::AfterFailedWrite(&Self(each).raft_);
+      return code;
+    };
     io->snapshot_put = [](raft_io* each, unsigned trailing, raft_io_snapshot_put* request,
                           const raft_snapshot* snapshot, raft_io_snapshot_put_cb callback) {
       Self(each).repair_.KeepSnapshot(*snapshot);
