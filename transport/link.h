@@ -157,6 +157,9 @@ class Link {
   virtual absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
                                       Operation* op) = 0;
 
+  // As RemoteAccess::reads_prove_writes().
+  virtual bool reads_prove_writes() const { return false; }
+
   // As RemoteAccess::MoveNow().
   virtual bool MoveNow(TransferKind kind, MutableByteSpan local, const RemoteSpan& remote) {
     (void)kind, (void)local, (void)remote;

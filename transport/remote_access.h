@@ -86,6 +86,11 @@ class RemoteAccess {
   // server's engine `number`: from number * kMaxPathNumbers on, so many.
   uint32_t path_number() const { return path_number_; }
 
+  // The peer's card carries reads out, behind all writes that were posted on this connection
+  // before: the end of a read shows that they have arrived, and no processor of the peer's has a
+  // part in it. (verbs; fi_endpoint(3) calls it FI_ORDER_RAW.) From OnOpen() on.
+  bool reads_prove_writes() const { return reads_prove_writes_; }
+
   // --- leases on the peer's memory (lease.h) ----------------------------------------------------
 
   // Asks for a lease on what `handle` names, for `lease_ns` (kMinLeaseNs..kMaxLeaseNs; the owner
@@ -141,6 +146,7 @@ class RemoteAccess {
   ~RemoteAccess() = default;
 
   uint32_t path_number_ = 0;
+  bool reads_prove_writes_ = false;
 
  private:
   uint32_t tenant_ = kDefaultTenant;

@@ -74,8 +74,8 @@
 // more, and a copy over shm is not taken for done if its right was gone when it ended. A request to
 // vote that came meanwhile, or the leader's word to stand for election (TimeoutNow), waits for all
 // that and is handed to libraft then: one, the last, for a second. The end of a write is known
-// without the follower's engine on shm where the memory is mapped; on verbs its engine answers a
-// probe, and on tcp it moves the bytes: libraft has no part in either.
+// without the follower's processor on shm, where the memory is mapped, and on verbs, where its card
+// proves it; on tcp its engine moves the bytes, in which libraft has no part.
 //
 // A member that lies can make others lose what is acknowledged, as with messages: what it says of
 // its log is believed. What it writes is checked as what comes in messages: lengths, checksum,

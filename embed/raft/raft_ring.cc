@@ -42,8 +42,9 @@ uint64_t MostPayload(uint64_t ring_bytes) { return ring_bytes / 2 - kStampBytes;
 absl::StatusOr<std::unique_ptr<RaftRingReader>> RaftRingReader::Make(Engine& engine,
                                                                      uint64_t bytes) {
   WEFT_CHECK(IsRingSize(bytes));  // User: RaftNetworkOptions::ring_bytes was looked at before
+  // Reads prove writes, on verbs: RemoteMemory::WriteAcknowledged().
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<ExportedMemory> memory,
-                        ExportedMemory::Allocate(engine, bytes, {.rights = kMayWrite}));
+                        ExportedMemory::Allocate(engine, bytes, {.rights = kMayRead | kMayWrite}));
   // 0 means none.
   return std::unique_ptr<RaftRingReader>(
       new RaftRingReader(SecureRandom64() | 1, std::move(memory)));

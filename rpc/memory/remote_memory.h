@@ -187,8 +187,9 @@ class RemoteMemory {
   absl::Status ReadBatch(absl::Span<const RemotePiece> pieces);
   absl::Status WriteBatch(absl::Span<const RemotePiece> pieces);
   // As WriteBatch(), and over when the bytes are in the owner's memory: its engine has answered
-  // behind them. One round trip more, but for memory that this process has mapped. Errors, besides:
-  // UNIMPLEMENTED: the owner's release answers no probes; the bytes were sent.
+  // behind them, or its card alone (verbs, if the handle grants reads). One round trip more, but
+  // for memory that this process has mapped. Errors, besides: UNIMPLEMENTED: the owner's release
+  // answers no probes; the bytes were sent.
   absl::Status WriteAcknowledged(absl::Span<const RemotePiece> pieces);
   // What was there before.
   absl::StatusOr<uint64_t> FetchAdd(uint64_t offset, uint64_t operand);

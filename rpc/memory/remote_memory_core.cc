@@ -369,6 +369,10 @@ absl::StatusOr<Posted> RemoteMemoryCore::SubmitPieces(RemoteOperation& operation
     }
     transfers_[i] = {*region, piece.local.offset, remote().Slice(piece.offset, piece.local.length)};
   }
+  if (operation.acknowledged) {
+    const RemotePiece& last = operation.pieces[count - 1];
+    operation.offset = last.offset + last.local.length - 1;
+  }
   const TransferKind kind = operation.kind == RemoteOperation::Kind::kRead ? TransferKind::kRead
                             : operation.unordered ? TransferKind::kWriteUnordered
                                                   : TransferKind::kWrite;
@@ -426,34 +430,50 @@ void RemoteMemoryCore::Pump() {
   pumping_ = false;
 }
 
-// An acknowledged write is over here. A probe behind it says when it has arrived; where there can
+// An acknowledged write is over here. The proof behind it says when it has arrived; where there can
 // be none, it ends.
-void RemoteMemoryCore::Probe(RemoteOperation& operation) {
+void RemoteMemoryCore::AskForProof(RemoteOperation& operation) {
   operation.proves = writes_ended_;
-  const absl::Status asked = connection_ == nullptr ? absl::FailedPreconditionError("not connected")
-                                                    : connection_->memory().Probe(&operation);
-  operation.probed = asked.ok();
+  const absl::StatusOr<Posted> asked = PostProof(operation);
+  operation.proof_asked = asked.ok();
   operation.state = RemoteOperation::State::kPosted;
-  if (asked.ok()) return;
-  if (absl::IsResourceExhausted(asked) || absl::IsFailedPrecondition(asked)) {
+  if (asked.ok() && *asked == Posted::kPending) return;
+  if (absl::IsResourceExhausted(asked.status()) || absl::IsFailedPrecondition(asked.status())) {
     // OnRoom() or OnConnectionLost() comes.
     operation.state = RemoteOperation::State::kWritten;
     return written_.PushBack(&operation);
   }
+  if (asked.ok()) CountEnd(operation, /*ok=*/true);
   --posted_;
-  End(operation, WithDelivery(asked, Delivery::kMayHaveRun));
+  End(operation, WithDelivery(asked.status(), Delivery::kMayHaveRun));
 }
 
-void RemoteMemoryCore::ProbeWritten() {
+// By the owner's card, or else by its engine. A read that the owner does not grant any more would
+// end the connection (verbs): so only while the lease holds.
+absl::StatusOr<Posted> RemoteMemoryCore::PostProof(RemoteOperation& operation) {
+  if (connection_ == nullptr) return absl::FailedPreconditionError("not connected");
+  RemoteAccess& memory = connection_->memory();
+  if (memory.reads_prove_writes() && (rights_ & kMayRead) != 0 && Usable()) {
+    const absl::StatusOr<const Region*> region = proof_memory_.For(*connection_);
+    if (region.ok()) {
+      const Transfer last_byte = {*region, 0, remote().Slice(operation.offset, 1)};
+      return memory.Post(TransferKind::kRead, {&last_byte, 1}, &operation);
+    }
+  }
+  WEFT_RETURN_IF_ERROR(memory.Probe(&operation));
+  return Posted::kPending;
+}
+
+void RemoteMemoryCore::AskForProofs() {
   while (RemoteOperation* const operation = written_.PopFront()) {
-    Probe(*operation);
+    AskForProof(*operation);
     if (written_.Back() == operation) return;  // no room
   }
 }
 
-// The transport is done with a write, or the owner's engine with a probe or an atomic.
+// The transport is done with a write, or the owner with a proof or an atomic.
 void RemoteMemoryCore::CountEnd(const RemoteOperation& operation, bool ok) {
-  if (operation.kind == RemoteOperation::Kind::kWrite && !operation.probed) {
+  if (operation.kind == RemoteOperation::Kind::kWrite && !operation.proof_asked) {
     ++writes_ended_;
   } else if (ok && writes_arrived_ < operation.proves) {
     SetArrived(operation.proves);
@@ -466,7 +486,7 @@ void RemoteMemoryCore::SetArrived(uint64_t writes) {
   writes_arrived_ = writes;
 }
 
-// A probe that no write waits for, and no caller: without a deadline, as long as the connection is
+// A proof that no write waits for, and no caller: without a deadline, as long as the connection is
 // in use.
 void RemoteMemoryCore::Prove() {
   RemoteOperation& operation = *NewOperation();
@@ -475,12 +495,13 @@ void RemoteMemoryCore::Prove() {
   operation.kind = RemoteOperation::Kind::kWrite;
   operation.acknowledged = true;
   operation.pieces = {};
+  operation.offset = 0;
   operation.done = [this](const absl::Status&) {
     proof_ = nullptr;
     if (std::exchange(prove_again_, false)) Recover();
   };
   ++posted_;
-  Probe(operation);
+  AskForProof(operation);
 }
 
 void RemoteMemoryCore::Recover() {
@@ -502,7 +523,7 @@ void RemoteMemoryCore::EndProof() {
 }
 
 void RemoteMemoryCore::OnRoom() {
-  ProbeWritten();
+  AskForProofs();
   if (gone_ != nullptr) return LookForTheEnd();
   Pump();
 }
@@ -510,8 +531,8 @@ void RemoteMemoryCore::OnRoom() {
 void RemoteMemoryCore::OnOperationComplete(RemoteOperation& operation, const absl::Status& status) {
   const bool is_late = operation.state == RemoteOperation::State::kLate;
   if (operation.kind != RemoteOperation::Kind::kRead) CountEnd(operation, status.ok());
-  if (operation.acknowledged && !operation.probed && !is_late && status.ok()) [[unlikely]] {
-    Probe(operation);
+  if (operation.acknowledged && !operation.proof_asked && !is_late && status.ok()) [[unlikely]] {
+    AskForProof(operation);
   } else {
     --posted_;
     if (is_late) [[unlikely]] {

@@ -13,9 +13,11 @@
 // its local memory, until it completes, as all do at the latest when the connection ends, which
 // happens kLatePatienceUs after the first deadline of one that is late.
 //
-// Writes that have arrived. The end of a write proves no arrival. An answer of the owner's engine
-// does, to a probe or an atomic, for all writes that had ended when it was asked; so does an
-// acknowledged write's end. They are counted, and so are those that it is proven of.
+// Writes that have arrived. The end of a write proves no arrival. The end of a proof or an atomic
+// does, for all writes that had ended when it was sent; so does an acknowledged write's end. They
+// are counted, and so are those that it is proven of. A proof is a probe, which the owner's engine
+// answers, or, where the end of a read proves writes (RemoteAccess::reads_prove_writes()) and the
+// handle grants reads, a read of the last byte that was written.
 //
 // Threads: the engine's, but for Check(), AwaitReclaimed() and what says so.
 // Lifetime: made by RemoteMemory; ends by Shutdown(), which lets what is posted end and
@@ -45,6 +47,7 @@
 #include "rpc/operation/callback_operations.h"
 #include "transport/engine.h"
 #include "transport/lease.h"
+#include "transport/local_memory.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -115,7 +118,7 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   }
   void Recycle(RemoteOperation* operation) {
     operation->state = RemoteOperation::State::kNew;
-    operation->acknowledged = operation->probed = operation->unordered = false;
+    operation->acknowledged = operation->proof_asked = operation->unordered = false;
     spare_.Give(operation);
   }
 
@@ -189,8 +192,9 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   absl::StatusOr<Posted> Submit(RemoteOperation& operation);
   absl::StatusOr<Posted> SubmitPieces(RemoteOperation& operation);
   void Enqueue(RemoteOperation& operation);
-  void Probe(RemoteOperation& operation);
-  void ProbeWritten();
+  void AskForProof(RemoteOperation& operation);
+  absl::StatusOr<Posted> PostProof(RemoteOperation& operation);
+  void AskForProofs();
   void CountEnd(const RemoteOperation& operation, bool ok);
   void SetArrived(uint64_t writes);
   void Prove();
@@ -250,6 +254,8 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   Tally<bool> lacks_lease_;
   RemoteOperation* proof_ = nullptr;  // a question of Prove() that is on its way
   bool prove_again_ = false;          // more may have ended since
+  std::byte proof_byte_ = {};         // where proofs read to; nobody looks at it
+  LocalMemory proof_memory_{{&proof_byte_, 1}};
   uint32_t done_since_turn_ = 0;  // operations inside their call, since TurnIsDue(); < kDonePerTurn
   bool pumping_ = false;
   std::array<Transfer, kMaxBatchTransfers> transfers_;  // of the batch that is being posted

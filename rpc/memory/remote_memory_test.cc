@@ -22,6 +22,7 @@ constexpr size_t kBytes = 4096;
 
 class RemoteMemoryTest : public RpcTest {
  protected:
+  explicit RemoteMemoryTest(const SimOptions& options = {}) : RpcTest(/*seed=*/1, options) {}
   ~RemoteMemoryTest() override {
     memory_.reset();
     buffer_.reset();
@@ -169,6 +170,80 @@ TEST_F(RemoteMemoryTest, AnAcknowledgedWriteHasArrivedWhenItEnds) {
     const RemotePiece pieces[] = {{0, slice(0, 1000)}, {1000, slice(1000, kBytes - 1000)}};
     ASSERT_EQ(memory_->WriteAcknowledged(pieces), absl::OkStatus());
     ASSERT_TRUE(Same(0, 0, kBytes)) << round;
+  }
+}
+
+// As over verbs: the owner's card proves what has arrived, and its engine may be busy elsewhere.
+class RemoteMemoryOfCardsTest : public RemoteMemoryTest {
+ protected:
+  static constexpr uint64_t kBusyNs = 10 * kNsPerSec;  // with one batch
+
+  RemoteMemoryOfCardsTest() : RemoteMemoryTest(Cards()) {}
+
+  static SimOptions Cards() {
+    SimOptions options;
+    options.reads_prove_writes = true;
+    return options;
+  }
+  // How long an acknowledged write takes when it has a lease and the owner's engine is busy.
+  uint64_t AcknowledgedNs() {
+    EXPECT_EQ(memory_->Write(0, slice(0, 8)), absl::OkStatus());
+    EXPECT_TRUE(StillConnected());
+    network_.SlowDown("server", kBusyNs);
+    Fill(0, kBytes, 'c');
+    const uint64_t begin_ns = network_.clock().NowNs();
+    const RemotePiece pieces[] = {{0, slice(0, 1000)}, {1000, slice(1000, kBytes - 1000)}};
+    EXPECT_EQ(memory_->WriteAcknowledged(pieces), absl::OkStatus());
+    EXPECT_TRUE(Same(0, 0, kBytes));
+    return network_.clock().NowNs() - begin_ns;
+  }
+};
+
+TEST_F(RemoteMemoryOfCardsTest, AnAcknowledgedWriteWaitsForNoEngine) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  EXPECT_LT(AcknowledgedNs(), kNsPerMs);
+}
+
+TEST_F(RemoteMemoryOfCardsTest, WithoutTheRightToReadTheEngineAnswers) {
+  StartWithMemory(kMayWrite);
+  ASSERT_EQ(Open(), absl::OkStatus());
+  EXPECT_GE(AcknowledgedNs(), kBusyNs);
+}
+
+TEST_F(RemoteMemoryOfCardsTest, ManyAcknowledgedWritesFindRoomInTheEnd) {
+  StartWithMemory();
+  ASSERT_EQ(Open(), absl::OkStatus());
+  Fill(0, kBytes, 'a');
+  int ended = 0;
+  for (size_t i = 0; i < 300; ++i) {
+    const RemotePiece piece = {i * 8, slice(i * 8, 8)};
+    memory_->WriteAcknowledged(absl::MakeConstSpan(&piece, 1), [&, i](const absl::Status& status) {
+      EXPECT_TRUE(status.ok()) << status;
+      EXPECT_TRUE(Same(i * 8, i * 8, 8));
+      ++ended;
+    });
+  }
+  ASSERT_TRUE(RunUntil([&] { return ended == 300; }));
+  EXPECT_TRUE(StillConnected());
+}
+
+// The read behind the write may be done inside its post, as over memory that is mapped.
+TEST_F(RemoteMemoryOfCardsTest, AProofMayBeThereAtOnce) {
+  SimOptions options = Cards();
+  options.done_at_once_percent = 50;
+  SimNetwork network(/*seed=*/2, options);
+  auto server = *Server::Create(CoreOf(network.Node("server")), {});
+  ASSERT_EQ(server->Listen("sim:server"), absl::OkStatus());
+  auto exported = *server->Export(owned_, {.rights = kAllRights});
+  auto channel = *Channel::Open(CoreOf(network.Node("client")), "sim:server", {});
+  auto memory = *RemoteMemory::Open(*channel, exported->handle());
+  auto buffer = *channel->AllocateBuffer(8);
+  for (uint64_t round = 1; round <= 100; ++round) {
+    StoreLe64(buffer->bytes().data(), round);
+    const RemotePiece piece = {8, buffer->slice(0, 8)};
+    ASSERT_EQ(memory->WriteAcknowledged({&piece, 1}), absl::OkStatus());
+    ASSERT_EQ(NumberAt(8), round);
   }
 }
 

@@ -64,16 +64,16 @@ class RemoteOperation final : public ListNode<>,
   Kind kind = Kind::kRead;
   State state = State::kNew;
   bool acknowledged = false;  // a write that ends when the bytes have arrived
-  bool probed = false;        // the probe behind it is on its way
+  bool proof_asked = false;   // the proof behind it is on its way
   bool unordered = false;     // a write that no message waits for
   bool holds_calls = false;   // a write that waits: calls that come later must not overtake it
   absl::Span<const RemotePiece> pieces;  // kRead, kWrite
-  uint64_t offset = 0;                   // the others
+  uint64_t offset = 0;                   // the others; of an acknowledged write: its last byte
   uint64_t operand = 0;                  // to add; or expected
   uint64_t desired = 0;
   uint64_t before = 0;
   uint64_t deadline_ns = 0;  // on a list of those; of a late one: when the connection is given up
-  uint64_t proves = 0;       // of a probe or an atomic: so many writes had ended before it
+  uint64_t proves = 0;       // of a proof or an atomic: so many writes had ended before it
   uint64_t late_number = 0;  // of a late one: counted from 1, in their order
   RemoteMemoryCore* core = nullptr;
 

@@ -39,7 +39,7 @@ struct Outcome {
 // "server" serves ProbeService at "sim:server"; "client" has a channel to it.
 class RpcTest : public testing::Test {
  protected:
-  explicit RpcTest(uint64_t seed = 1) : network_(seed) {}
+  explicit RpcTest(uint64_t seed = 1, const SimOptions& options = {}) : network_(seed, options) {}
 
   ~RpcTest() override {
     service_.held.clear();

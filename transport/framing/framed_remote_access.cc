@@ -33,6 +33,7 @@ void FramedRemoteAccess::Start(FramingDomain* domain, Link* link, const LinkAgre
   // Regions of sealed connections are others.
   path_number_ = domain->path_number() + (sealed == nullptr ? 0 : kMaxPathNumbers / 2);
   link_ = link;
+  reads_prove_writes_ = link->reads_prove_writes();
   only_sealed_ = sealed != nullptr && agreement.only_sealed;
   peer_answers_ = agreement.peer_answers;
   peer_leases_ = agreement.peer_leases && !only_sealed_;

@@ -264,6 +264,8 @@ bool FabricLink::Reclaim(std::unique_ptr<Region> region) {
 
 bool FabricLink::has_fence() const { return parts_->traits.fences; }
 
+bool FabricLink::reads_prove_writes() const { return parts_->traits.reads_prove_writes; }
+
 // --- events ------------------------------------------------------------------------------------
 
 void FabricLink::OnConnected() {

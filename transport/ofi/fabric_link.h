@@ -45,6 +45,7 @@ class FabricLink final : public Link, public LinkNodes {
   }
   SendSlot TakeSlot(uint32_t least) override;
   bool has_fence() const override;
+  bool reads_prove_writes() const override;
   absl::Status SendFence(const SendSlot& slot, uint32_t bytes, Operation* passed) override;
   absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
                               Operation* op) override;

@@ -36,6 +36,8 @@ struct FabricTraits {
   // (FI_DELIVERY_COMPLETE). A send is then a fence (FabricLink::SendFence); a write is then
   // acknowledged.
   bool fences = false;
+  // RemoteAccess::reads_prove_writes().
+  bool reads_prove_writes = false;
   // A failed operation has broken the connection (reliable connected queue pairs do).
   bool errors_end_links = false;
 };

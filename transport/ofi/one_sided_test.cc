@@ -84,6 +84,32 @@ TEST_P(OneSidedTest, ReadAndWriteMoveEverySize) {
   }
 }
 
+// Where the end of a read proves writes: nobody but this side does anything.
+TEST_P(OneSidedTest, AWriteHasArrivedWhenAReadBehindItHasEndedAndTheOwnerSleeps) {
+  EXPECT_EQ(a_.endpoint.link->reads_prove_writes(), GetParam() == PathKind::kVerbs);
+  if (!a_.endpoint.link->reads_prove_writes()) {
+    GTEST_SKIP() << "on this path the owner has a part in it, or the write itself is over at once";
+  }
+  for (const size_t bytes : {1, 4096, 1 << 20}) {
+    std::vector<std::byte> here = Pattern(bytes);
+    std::vector<std::byte> there(bytes);
+    std::vector<std::byte> byte(1);
+    auto local = Register(a_, here, Access::kLocalOnly);
+    auto sink = Register(a_, byte, Access::kLocalOnly);
+    auto remote = Register(b_, there, Access::kRemoteReadWrite);
+    CountedOperation write, read;
+    ASSERT_TRUE(Write(*a_.endpoint.link, *local, 0, remote->remote(), &write).ok());
+    ASSERT_TRUE(RunUntil({&a_}, [&] { return write.completions == 1; }));
+    ASSERT_TRUE(write.status.ok()) << write.status;
+    ASSERT_TRUE(
+        Read(*a_.endpoint.link, *sink, 0, remote->remote().Slice(bytes - 1, 1), &read).ok());
+    ASSERT_TRUE(RunUntil({&a_}, [&] { return read.completions == 1; }));
+    ASSERT_TRUE(read.status.ok()) << read.status;
+    EXPECT_EQ(there, here);
+    EXPECT_EQ(byte[0], here.back());
+  }
+}
+
 TEST_P(OneSidedTest, PartsAreAddressedByOffset) {
   std::vector<std::byte> here(100);
   std::vector<std::byte> there = Pattern(1000);

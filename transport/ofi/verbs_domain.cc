@@ -41,6 +41,7 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> VerbsDomain::Open(const OfiOptions& 
   traits.max_in_flight = objects->sizes.sends;
   traits.receives.spare = kSpareReceives;
   traits.errors_end_links = true;
+  traits.reads_prove_writes = true;
   const bool is_hardware = IsHardware(options.device);
   traits.closing_reclaims = options.link != LinkKind::kIwarp && is_hardware;
   std::unique_ptr<VerbsDomain> domain(

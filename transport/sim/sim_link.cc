@@ -330,6 +330,8 @@ bool SimLink::Move(SimLink& peer, TransferKind kind, MutableByteSpan here,
   return true;
 }
 
+bool SimLink::reads_prove_writes() const { return fabric_->options().reads_prove_writes; }
+
 bool SimLink::MoveNow(TransferKind kind, MutableByteSpan local, const RemoteSpan& remote) {
   SimLink* const peer = state_ == State::kUp ? PeerToMoveAtOnce() : nullptr;
   return peer != nullptr && Move(*peer, kind, local, remote);

@@ -90,6 +90,7 @@ class SimLink final : public Link {
   absl::Status Send(const SendSlot& slot, uint32_t bytes) override;
   absl::StatusOr<Posted> Post(TransferKind kind, absl::Span<const Transfer> transfers,
                               Operation* op) override;
+  bool reads_prove_writes() const override;
   bool MoveNow(TransferKind kind, MutableByteSpan local, const RemoteSpan& remote) override;
   bool Reclaim(std::unique_ptr<Region> region) override;
   void Abandon() override;

@@ -64,6 +64,8 @@ struct SimOptions {
   // is mapped (RemoteMemory::ReadNow() is then true). The others travel; so do all whose peer is
   // dead, cut off or grants no such access. 0..100.
   uint32_t done_at_once_percent = 0;
+  // RemoteAccess::reads_prove_writes(), as on verbs.
+  bool reads_prove_writes = false;
   bool keep_trace = false;  // as text as well as hashed
   // Connections are sealed, as those over verbs are with security; as where one side requires
   // encryption as well, so that there are no leases.
