@@ -180,6 +180,10 @@ TEST(RaftRepair, AMemberThatIsToLeadAndCannotStoreItsVoteEndsWithAnError) {
   group.disk(next).fail_writes = true;
   group.Leader()->Transfer(next);
   ASSERT_TRUE(group.RunUntil([&] { return raft_state(follower.get()) == RAFT_UNAVAILABLE; }));
+  ASSERT_TRUE(group.RunUntil([&] {
+    RaftMachine* const now = group.Leader();
+    return now != nullptr && now->get()->transfer == nullptr;
+  }));
   EXPECT_TRUE(group.Commit("two")) << "the other two go on";
 }
 
