@@ -206,15 +206,16 @@ TEST(ProcessWideTest, WhatMustNotBeMadeTwiceIsWaitedForAndAChildIsTold) {
     may_end.wait();
     return 1;
   };
-  std::thread maker([&] { EXPECT_EQ(*number.GetOnce(make), 1); });
+  const auto get = [&] { return number.GetOnce(make, [] { return 2; }); };
+  std::thread maker([&] { EXPECT_EQ(get(), 1); });
   making.wait();
-  std::thread waits([&] { EXPECT_EQ(*number.GetOnce(make), 1); });
-  EXPECT_TRUE(HoldsInChild([&] { return number.GetOnce(make) == nullptr; }));
+  std::thread waits([&] { EXPECT_EQ(get(), 1); });
+  EXPECT_TRUE(HoldsInChild([&] { return get() == 2 && get() == 2 && makes == 1; }));
   may_end.count_down();
   maker.join();
   waits.join();
   EXPECT_EQ(makes, 1);
-  EXPECT_TRUE(HoldsInChild([&] { return *number.GetOnce(make) == 1; }));
+  EXPECT_TRUE(HoldsInChild([&] { return get() == 1; }));
 }
 
 }  // namespace
