@@ -430,7 +430,7 @@ bool RaftRemoteWrites::LeaveTerm() {
   return false;
 }
 
-void RaftRemoteWrites::Await(const raft_message& message) {
+void RaftRemoteWrites::Keep(const raft_message& message) {
   if (message.type != RAFT_IO_REQUEST_VOTE && message.type != RAFT_IO_TIMEOUT_NOW) return;
   const bool looks = waiting_.has_value();
   waiting_ = {message, message.server_address != nullptr ? message.server_address : "",
@@ -522,7 +522,7 @@ bool RaftRemoteWrites::BeforeMessage(const raft_message& message) {
     return true;
   }
   if (TermOf(message) > r->current_term && !LeaveTerm()) {
-    Await(message);
+    Keep(message);
     return false;
   }
   if (message.type != RAFT_IO_APPEND_ENTRIES) return true;
