@@ -422,7 +422,7 @@ bool RaftRemoteWrites::LeaveTerm() {
   if (grant.left_ns == 0) grant.left_ns = now_ns;
   if (grant.closed || now_ns - grant.left_ns < kAnswerNs) return false;
   grant.closed = true;
-  ++stats_.closed;
+  ++stats_.leaders_closed;
   WEFT_LOG_EVERY_N_SEC(kWarning, 1, "member ", grant.leader, " of a Raft group, which led in term ",
                        grant.term, ", has not given back the memory that it wrote into: its ",
                        "connection is closed");
