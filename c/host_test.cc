@@ -190,6 +190,13 @@ TEST(HostMemoryTest, HooksAreSetOnceAndWhole) {
 // --- log ----------------------------------------------------------------------------------------
 
 struct Lines {
+  // A log that adds its lines here.
+  weft_log Log() {
+    auto log = Defaults<weft_log>();
+    log.write = Write;
+    log.arg = this;
+    return log;
+  }
   static void Write(void* arg, const weft_log_record* record) {
     EXPECT_EQ(record->struct_size, sizeof(weft_log_record));
     EXPECT_GT(record->line, 0);
@@ -205,9 +212,7 @@ struct Lines {
 
 TEST(HostLogTest, TheProgramHearsWhatItAskedFor) {
   Lines lines;
-  auto log = Defaults<weft_log>();
-  log.write = Lines::Write;
-  log.arg = &lines;
+  weft_log log = lines.Log();
   log.min_level = WEFT_LOG_ERROR;
   ASSERT_OK(weft_log_set(&log));
   weft_server_call_finish(nullptr, nullptr, kNone);
@@ -220,11 +225,9 @@ TEST(HostLogTest, TheProgramHearsWhatItAskedFor) {
 TEST(HostLogTest, AnEngineHasALogOfItsOwn) {
   Lines of_process;
   Lines of_engine;
-  auto log = Defaults<weft_log>();
-  log.write = Lines::Write;
-  log.arg = &of_process;
-  ASSERT_OK(weft_log_set(&log));
-  log.arg = &of_engine;
+  const weft_log whole = of_process.Log();
+  ASSERT_OK(weft_log_set(&whole));
+  weft_log log = of_engine.Log();
   auto options = Defaults<weft_engine_options>();
   options.log = &log;
   options.drive = WEFT_CALLER;
@@ -246,11 +249,9 @@ TEST(HostLogTest, AnEngineHasALogOfItsOwn) {
 TEST(HostLogTest, AServerWithoutAnEngineHasALogOfItsOwn) {
   Lines of_process;
   Lines of_server;
-  auto log = Defaults<weft_log>();
-  log.write = Lines::Write;
-  log.arg = &of_process;
-  ASSERT_OK(weft_log_set(&log));
-  log.arg = &of_server;
+  const weft_log whole = of_process.Log();
+  ASSERT_OK(weft_log_set(&whole));
+  weft_log log = of_server.Log();
   {
     Pair pair(nullptr, nullptr, &log);
     EXPECT_EQ(pair.Call("Confused"), "OK");
@@ -269,9 +270,7 @@ TEST(HostLogTest, AServerWithoutAnEngineHasALogOfItsOwn) {
 
 TEST(HostLogTest, AServerOnAnEngineHasThatOnesLogAndTakesNoOther) {
   Lines lines;
-  auto log = Defaults<weft_log>();
-  log.write = Lines::Write;
-  log.arg = &lines;
+  const weft_log log = lines.Log();
   auto engine_options = Defaults<weft_engine_options>();
   engine_options.drive = WEFT_CALLER;
   weft_engine* engine = nullptr;

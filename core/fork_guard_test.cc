@@ -7,7 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <latch>
@@ -154,7 +153,7 @@ TEST(ForkGuardTest, WhatIsLeftBehindIsNotDestroyed) {
 // --- what is made when it is first needed --------------------------------------------------------
 
 // A function's static variable that another thread was just making was waited for, for ever.
-TEST(ProcessWideTest, AChildMakesWhatAnotherThreadWasJustMaking) {
+TEST(ForkedProcessWideTest, AChildMakesWhatAnotherThreadWasJustMaking) {
   static constinit ProcessWide<int> number;
   std::latch making(1);
   std::latch may_end(1);
@@ -173,29 +172,7 @@ TEST(ProcessWideTest, AChildMakesWhatAnotherThreadWasJustMaking) {
   EXPECT_TRUE(HoldsInChild([&] { return number.Get([] { return 4; }) == 1; }));
 }
 
-TEST(ProcessWideTest, OfThreadsThatComeTogetherAllGetTheSameAndTheRestIsDestroyed) {
-  static std::atomic<int> alive{0};
-  struct Counted {
-    Counted() { ++alive; }
-    ~Counted() { --alive; }
-  };
-  static constinit ProcessWide<Counted> counted;
-  constexpr size_t kThreads = 4;
-  std::latch all(kThreads);
-  std::array<Counted*, kThreads> got = {};
-  std::vector<std::thread> threads;
-  for (Counted*& mine : got) {
-    threads.emplace_back([&] {
-      all.arrive_and_wait();
-      mine = &counted.Get();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const Counted* each : got) EXPECT_EQ(each, got[0]);
-  EXPECT_EQ(alive, 1);
-}
-
-TEST(ProcessWideTest, WhatMustNotBeMadeTwiceIsWaitedForAndAChildIsTold) {
+TEST(ForkedProcessWideTest, WhatMustNotBeMadeTwiceIsWaitedForAndAChildIsTold) {
   static constinit ProcessWide<int> number;
   std::latch making(1);
   std::latch may_end(1);
@@ -206,15 +183,16 @@ TEST(ProcessWideTest, WhatMustNotBeMadeTwiceIsWaitedForAndAChildIsTold) {
     may_end.wait();
     return 1;
   };
-  std::thread maker([&] { EXPECT_EQ(*number.GetOnce(make), 1); });
+  const auto get = [&] { return number.GetOnce(make, [] { return 2; }); };
+  std::thread maker([&] { EXPECT_EQ(get(), 1); });
   making.wait();
-  std::thread waits([&] { EXPECT_EQ(*number.GetOnce(make), 1); });
-  EXPECT_TRUE(HoldsInChild([&] { return number.GetOnce(make) == nullptr; }));
+  std::thread waits([&] { EXPECT_EQ(get(), 1); });
+  EXPECT_TRUE(HoldsInChild([&] { return get() == 2 && get() == 2 && makes == 1; }));
   may_end.count_down();
   maker.join();
   waits.join();
   EXPECT_EQ(makes, 1);
-  EXPECT_TRUE(HoldsInChild([&] { return *number.GetOnce(make) == 1; }));
+  EXPECT_TRUE(HoldsInChild([&] { return get() == 1; }));
 }
 
 }  // namespace

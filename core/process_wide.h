@@ -13,8 +13,7 @@
 //
 // Threads: any. Lifetime: the process's; constant-initialized. A child of a fork has what its
 //   parent had, and makes what nobody had finished.
-// Errors: of GetOnce(), in a child alone.
-// Invariants: all get the same object.
+// Invariants: all of a process get the same object.
 #pragma once
 
 #include <unistd.h>
@@ -50,19 +49,22 @@ class ProcessWide {
     return Get([] { return T(); });
   }
 
-  // Of what must not be made twice: others wait for the thread that makes it. Null: this process is
-  // a child of one in which another thread was just making it. Not beside Get().
-  template <class Make>
-  T* GetOnce(Make&& make) {
-    if (T* const object = object_.load(std::memory_order_acquire)) return object;
+  // Of what must not be made twice: `make` may have effects, and others wait for the thread that is
+  // at it. A child that was forked while another thread was at it has what `lost` makes instead,
+  // for how far that thread had come nobody knows there. `lost` is as Get()'s `make`. Not beside
+  // Get().
+  template <class Make, class Lost>
+  T& GetOnce(Make&& make, Lost&& lost) {
+    if (T* const object = object_.load(std::memory_order_acquire)) return *object;
     pid_t maker = 0;
     if (maker_.compare_exchange_strong(maker, getpid(), std::memory_order_relaxed)) {
-      object_.store(MakeBy(std::forward<Make>(make)).release(), std::memory_order_release);
+      T& object = Get(std::forward<Make>(make));
       object_.notify_all();
-    } else if (maker == getpid()) {
-      object_.wait(nullptr, std::memory_order_acquire);
+      return object;
     }
-    return object_.load(std::memory_order_acquire);
+    if (maker != getpid()) return Get(std::forward<Lost>(lost));
+    object_.wait(nullptr, std::memory_order_acquire);
+    return *object_.load(std::memory_order_acquire);
   }
 
  private:

@@ -131,4 +131,11 @@ absl::Status Annotate(absl::Status status, std::string_view where) {
   return annotated;
 }
 
+absl::Status LostInFork(std::string_view what) {
+  return absl::UnavailableError(
+      StrCat(what,
+             " was just being started by another thread when this process was forked: fork before "
+             "or after that, or start a program by exec"));
+}
+
 }  // namespace weft

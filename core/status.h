@@ -24,6 +24,10 @@ absl::Status StatusFromErrno(int err, std::string_view what);
 // `status` with "<where>: " before its text. Keeps code and payloads; OK stays OK.
 absl::Status Annotate(absl::Status status, std::string_view where);
 
+// What a child of fork(2) gets instead of `what`, as in "libcurl", which another thread was just
+// starting when the child was forked (ProcessWide::GetOnce()). UNAVAILABLE.
+absl::Status LostInFork(std::string_view what);
+
 }  // namespace weft
 
 // Leaves the enclosing function with the status of an expression that is not OK.

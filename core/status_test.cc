@@ -56,6 +56,14 @@ TEST(Annotate, PutsThePlaceFirstAndKeepsCodeAndPayload) {
 
 TEST(Annotate, LeavesOkAlone) { EXPECT_EQ(Annotate(absl::OkStatus(), "x"), absl::OkStatus()); }
 
+TEST(LostInFork, SaysWhatAndWhatToDo) {
+  const absl::Status status = LostInFork("libcurl");
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Text(status),
+            "libcurl was just being started by another thread when this process was forked: fork "
+            "before or after that, or start a program by exec");
+}
+
 struct Calls {
   int made = 0;
   absl::Status Make(absl::Status result) {

@@ -30,9 +30,11 @@
 #include "rpc/client/client_streams.h"
 #include "rpc/server/server.h"
 #include "rpc/testing/hostile_server.h"
+#include "rpc/testing/ledger.weft.h"
 #include "rpc/testing/payload_service.h"
 #include "rpc/testing/probe_service.h"
 #include "rpc/testing/retry_service.weft.h"
+#include "rpc/testing/signal_service.weft.h"
 #include "rpc/testing/stream_service.h"
 #include "transport/sim/sim_network.h"
 

@@ -284,8 +284,13 @@ RaftNetwork::RaftNetwork(raft_io* io, Engine& engine, const RaftNetworkOptions& 
                                 options.ring_bytes, options.memory_was_lost,
                                 options.keep_memory_mark},
       [this](raft_message* message) {
-        if (state_ == State::kStarted) return receive_(io_, message);
-        DiscardReceived(message);
+        if (state_ != State::kStarted) return DiscardReceived(message);
+        // One that was kept until a leader's memory was back; of what was written, rings keep
+        // count.
+        const bool was_kept =
+            message->type == RAFT_IO_REQUEST_VOTE || message->type == RAFT_IO_TIMEOUT_NOW;
+        if (was_kept) ++stats_.received;
+        receive_(io_, message);
       });
   io->init = Init;
   io->start = Start;

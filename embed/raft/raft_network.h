@@ -126,7 +126,7 @@ struct RaftNetworkOptions {
 struct RaftNetworkStats {
   uint64_t sent = 0;        // messages that a connection has taken, or that arrived (large ones)
   uint64_t failed = 0;      // RAFT_NOCONNECTION, RAFT_CANCELED
-  uint64_t received = 0;    // handed to libraft
+  uint64_t received = 0;    // handed to libraft; what was written is counted in rings
   uint64_t refused = 0;     // of peers: malformed, too large, in another's name
   uint64_t sent_bytes = 0;  // of payload
   uint64_t large_sent = 0;  // by bulk

@@ -422,7 +422,7 @@ bool RaftRemoteWrites::LeaveTerm() {
   if (grant.left_ns == 0) grant.left_ns = now_ns;
   if (grant.closed || now_ns - grant.left_ns < kAnswerNs) return false;
   grant.closed = true;
-  ++stats_.closed;
+  ++stats_.leaders_closed;
   WEFT_LOG_EVERY_N_SEC(kWarning, 1, "member ", grant.leader, " of a Raft group, which led in term ",
                        grant.term, ", has not given back the memory that it wrote into: its ",
                        "connection is closed");
@@ -430,7 +430,7 @@ bool RaftRemoteWrites::LeaveTerm() {
   return false;
 }
 
-void RaftRemoteWrites::Await(const raft_message& message) {
+void RaftRemoteWrites::Keep(const raft_message& message) {
   if (message.type != RAFT_IO_REQUEST_VOTE && message.type != RAFT_IO_TIMEOUT_NOW) return;
   const bool looks = waiting_.has_value();
   waiting_ = {message, message.server_address != nullptr ? message.server_address : "",
@@ -522,7 +522,7 @@ bool RaftRemoteWrites::BeforeMessage(const raft_message& message) {
     return true;
   }
   if (TermOf(message) > r->current_term && !LeaveTerm()) {
-    Await(message);
+    Keep(message);
     return false;
   }
   if (message.type != RAFT_IO_APPEND_ENTRIES) return true;

@@ -244,7 +244,7 @@ class RaftRemoteWrites {
   Drained Drain();
   bool Leave();
   bool LeaveTerm();
-  void Await(const raft_message& message);
+  void Keep(const raft_message& message);
   bool IsDue(const raft_message& message) const;
   void LookAgain();
   void ConsiderGrant();

@@ -607,19 +607,23 @@ class PinnedMemoryTest : public OneMemberTest {
   // Nothing comes from the leader any more, until it thaws: what it has begun to write comes then.
   void FreezeLeader() { group_.network().Cut("actor-3", group_.member(1).node()); }
   void ThawLeader() { group_.network().Heal("actor-3", group_.member(1).node()); }
-  uint64_t Closed() { return group_.member(1).network().stats().rings.closed; }
+  uint64_t LeadersClosed() { return group_.member(1).network().stats().rings.leaders_closed; }
+  uint64_t Received() { return group_.member(1).network().stats().received; }
 };
 
 TEST_F(PinnedMemoryTest, AVoteWaitsUntilTheLeadersSideHasAnswered) {
   leader_->Lead(/*term=*/100);
   ASSERT_TRUE(leader_->Write(leader_->Append(100, 1, 1, 2)).ok());
   const wire::Message request = candidate_->RequestVote(101, 3, 100);
+  const uint64_t received = Received();
   EXPECT_EQ(candidate_->AskForVote(request, 250'000), std::nullopt) << "two probes are under way";
   EXPECT_EQ(Term(), 100u);
+  EXPECT_EQ(Received(), received) << "libraft has not got it yet";
   EXPECT_EQ(candidate_->AwaitVote(10 * kNsPerMs), true) << "and it is not asked again";
+  EXPECT_EQ(Received(), received + 1);
   EXPECT_FALSE(leader_->Write(leader_->Append(100, 3, 100, 1)).ok());
   EXPECT_EQ(Last(), 3u);
-  EXPECT_EQ(Closed(), 0u) << "who answers keeps its connection";
+  EXPECT_EQ(LeadersClosed(), 0u) << "who answers keeps its connection";
 }
 
 // A request to vote was kept, and its sender led without this vote. What was kept then took the
@@ -641,7 +645,7 @@ TEST_F(PinnedMemoryTest, AVoteThatIsKeptTakesNothingFromALeaderWhoHasComeMeanwhi
   candidate_->Lead(/*term=*/101);
   group_.network().RunFor(50 * kNsPerMs);
   EXPECT_TRUE(candidate_->Write(candidate_->Append(101, 3, 100, 1)).ok());
-  EXPECT_EQ(Closed(), 0u);
+  EXPECT_EQ(LeadersClosed(), 0u);
 }
 
 TEST_F(PinnedMemoryTest, AFrozenLeadersConnectionIsClosedAndThenAVoteIsGiven) {
@@ -655,9 +659,9 @@ TEST_F(PinnedMemoryTest, AFrozenLeadersConnectionIsClosedAndThenAVoteIsGiven) {
             std::nullopt)
       << "it could still be written to";
   EXPECT_EQ(Term(), 100u);
-  EXPECT_EQ(Closed(), 0u);
+  EXPECT_EQ(LeadersClosed(), 0u);
   EXPECT_EQ(candidate_->AwaitVote(50 * kNsPerMs), true) << "and it is not asked again";
-  EXPECT_EQ(Closed(), 1u);
+  EXPECT_EQ(LeadersClosed(), 1u);
   EXPECT_EQ(Last(), 3u);
   // What was written before the vote comes now.
   ThawLeader();
@@ -680,7 +684,7 @@ TEST_F(PinnedMemoryTest, AFrozenLeadersConnectionIsClosedAndThenAMemberStandsFor
   ASSERT_TRUE(
       group_.RunUntil([this] { return candidate_->asked_for_vote().has_value(); }, 10 * kNsPerSec));
   EXPECT_EQ(candidate_->asked_for_vote()->last_log_index(), 6u);
-  EXPECT_EQ(Closed(), 1u);
+  EXPECT_EQ(LeadersClosed(), 1u);
 }
 
 // --- leaders that lie ----------------------------------------------------------------------------

@@ -212,7 +212,7 @@ class RaftRings {
     // kRemoteWrites: messages that were acknowledged by the end of their write; and deposed leaders
     // whose connection was closed, for they did not give their memory back.
     uint64_t acknowledged = 0;
-    uint64_t closed = 0;
+    uint64_t leaders_closed = 0;
   };
 
   // REQUIRES: IsRingSize(bytes).

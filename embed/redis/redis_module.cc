@@ -149,8 +149,33 @@ class ActingUser {
   bool is_off_ = false;
 };
 
+// A command's words as strings of Redis'.
+class Words {
+ public:
+  // `context` outlives it.
+  Words(Context* context, const Command& command) : context_(context) {
+    words_.reserve(static_cast<size_t>(command.words_size()));
+    for (const std::string& word : command.words()) {
+      words_.push_back(api.CreateString(context, word.data(), word.size()));
+    }
+  }
+  Words(const Words&) = delete;
+  Words& operator=(const Words&) = delete;
+  ~Words() {
+    for (String* const word : words_) api.FreeString(context_, word);
+  }
+
+  size_t size() const { return words_.size(); }
+  String** data() { return words_.data(); }
+  String* operator[](size_t i) const { return words_[i]; }
+
+ private:
+  Context* const context_;
+  std::vector<String*> words_;
+};
+
 // Of those with a channel that a module may call.
-bool IsPublish(const std::vector<String*>& words) {
+bool IsPublish(const Words& words) {
   if (words.size() < 2) return false;
   size_t bytes = 0;
   const char* const name = api.StringPtrLen(words[0], &bytes);
@@ -166,7 +191,7 @@ struct Denial {
 
 // Redis asks the same again before it runs the command, but 7.0 logs what it refuses then under the
 // name of the default user.
-std::optional<Denial> FindDenial(User* user, std::vector<String*>& words) {
+std::optional<Denial> FindDenial(User* user, Words& words) {
   const auto count = static_cast<int>(words.size());
   int keys = 0;
   int* flags = nullptr;
@@ -253,11 +278,7 @@ class CommandsService final : public Commands::Service {
 
   // `user`: null: who may everything.
   void Run(UnaryCall<Command, Reply> call, const ActingUser* user) {
-    std::vector<String*> words;
-    words.reserve(static_cast<size_t>(call.request().words_size()));
-    for (const std::string& word : call.request().words()) {
-      words.push_back(api.CreateString(context_, word.data(), word.size()));
-    }
+    Words words(context_, call.request());
     // "!": replicas and the log get it too; "S": not what belongs to a client's connection; "M":
     // not what needs memory where there is none left; "E": refusals are replies; "v": an array of
     // words; "C": as the context's user, as his rules permit it.
@@ -268,7 +289,6 @@ class CommandsService final : public Commands::Service {
     if (denial.has_value()) {
       String* const object = words[static_cast<size_t>(denial->at)];
       api.ACLAddLogEntry(acting_context_, user->get(), object, static_cast<int>(denial->what));
-      for (String* const word : words) api.FreeString(context_, word);
       return call.Finish(DenialError(user->name(), denial->what));
     }
     if (user == nullptr) {
@@ -280,7 +300,6 @@ class CommandsService final : public Commands::Service {
       is_denied = errno == EACCES;
       api.SetContextUser(acting_context_, nullptr);
     }
-    for (String* const word : words) api.FreeString(context_, word);
     if (reply == nullptr) {
       call.reply()->set_error("ERR Redis does not run this command for a module");
     } else {

@@ -4,7 +4,7 @@
 //   echo_loop ADDRESS TEXT    calls such a server, or that of examples/echo
 //
 // SayRequest and SayReply are both one text with the number 1, so the server answers with the bytes
-// that it got.
+// that it got. What Weft has to say, which path was taken and why, goes to standard error.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,12 +12,19 @@
 #include <unistd.h>
 
 #include "weft/c.h"
+#include "weft/c_host.h"
 #include "weft/c_server.h"
 
 static void Check(weft_status* status) {
   if (status == NULL) return;
   fprintf(stderr, "%s\n", weft_status_message(status));
   exit(1);
+}
+
+static void WriteLine(void* file, const weft_log_record* record) {
+  static const char kLevels[] = "?DIWE";
+  const char level = record->level >= 1 && record->level <= 4 ? kLevels[record->level] : '?';
+  fprintf(file, "%c %s:%d: %s\n", level, record->file, (int)record->line, record->text);
 }
 
 // The loop: the engine's descriptor beside one of the program's own. Returns when *stop is set, or
@@ -98,7 +105,9 @@ static void Call(weft_engine* engine, const char* address, const char* text) {
 
 int main(int argc, char** argv) {
   weft_engine* engine = NULL;
+  const weft_log log = {.struct_size = sizeof(log), .write = WriteLine, .arg = stderr};
   const weft_engine_options options = {.struct_size = sizeof(options), .drive = WEFT_EXTERNAL};
+  Check(weft_log_set(&log));
   Check(weft_engine_new(&options, &engine));
   if (argc == 3) {
     Call(engine, argv[1], argv[2]);

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""The C program serves and calls, in its own loop, and so does the echo in C++; each calls either."""
+"""The C program serves and calls, in its own loop, and so does the echo in C++; each calls either.
+The C program has a log, which says what path it took."""
+import re
 import subprocess
 import sys
 
@@ -12,8 +14,11 @@ def served_by(program):
 
 
 def said_by(program, address, text):
-    return subprocess.run([program, address, text], stdout=subprocess.PIPE, text=True, check=True,
-                          timeout=60).stdout
+    end = subprocess.run([program, address, text], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         text=True, check=True, timeout=60)
+    if program == C_ECHO:
+        assert re.search(r"^I .*: path .* chosen: ", end.stderr, re.MULTILINE), end.stderr
+    return end.stdout
 
 
 def main():

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -91,6 +92,41 @@ std::vector<std::string> ActivatedServer(const weft::Descriptor& socket,
       "bash"};
   for (const std::string& word : Server(flags)) argv.push_back(word);
   return argv;
+}
+
+// Where a service manager hears of its services (sd_notify(3)).
+class NotifySocket {
+ public:
+  explicit NotifySocket(const std::string& path)
+      : path_(path), socket_(BindAtPath(path, SOCK_DGRAM)) {
+    const timeval patience = {kPatienceMs / 1000, 0};
+    EXPECT_EQ(::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
+  }
+  ~NotifySocket() { EXPECT_EQ(::unlink(path_.c_str()), 0); }
+
+  // For a shell that is about to become the service.
+  std::string Export() const { return weft::StrCat("export NOTIFY_SOCKET=", path_, ";"); }
+  // The next words; "": nobody said any.
+  std::string Hear() const {
+    std::array<char, 200> text{};
+    const ssize_t bytes = ::recv(socket_.get(), text.data(), text.size(), 0);
+    return std::string(text.data(), bytes > 0 ? static_cast<size_t>(bytes) : 0);
+  }
+
+ private:
+  const std::string path_;
+  const weft::Descriptor socket_;
+};
+
+std::string ReadyText(const ServerProcess& server) {
+  return weft::StrCat("READY=1\nMAINPID=", server.pid());
+}
+
+bool IsRunning(const ServerProcess& server) {
+  siginfo_t ended{};
+  EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(server.pid()), &ended, WEXITED | WNOHANG | WNOWAIT),
+            0);
+  return ended.si_pid == 0;
 }
 
 std::unique_ptr<weft::Channel> Open(const std::string& address) {
@@ -181,23 +217,46 @@ TEST_F(ActivationTest, TheFileOfAUnixSocketIsTheManagersAlsoAfterAHandover) {
 }
 
 TEST_F(ActivationTest, TheManagerHearsWhenTheServerServesAndWhenItStops) {
-  const std::string notify_path = folder_ + "/notify";
-  const weft::Descriptor heard = BindAtPath(notify_path, SOCK_DGRAM);
-  const timeval patience = {kPatienceMs / 1000, 0};
-  ASSERT_EQ(::setsockopt(heard.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
-  const auto hear = [&] {
-    std::array<char, 200> text{};
-    const ssize_t bytes = ::recv(heard.get(), text.data(), text.size(), 0);
-    return std::string(text.data(), bytes > 0 ? static_cast<size_t>(bytes) : 0);
-  };
+  const NotifySocket manager(folder_ + "/notify");
   std::string address;
   const weft::Descriptor socket = ListenAtAnyPort(&address);
-  ServerProcess server(
-      ActivatedServer(socket, {}, weft::StrCat("export NOTIFY_SOCKET=", notify_path, ";")));
-  EXPECT_EQ(hear(), weft::StrCat("READY=1\nMAINPID=", server.pid()));
+  ServerProcess server(ActivatedServer(socket, {}, manager.Export()));
+  EXPECT_EQ(manager.Hear(), ReadyText(server));
   server.Stop();
-  EXPECT_EQ(hear(), "STOPPING=1");
-  EXPECT_EQ(::unlink(notify_path.c_str()), 0);
+  EXPECT_EQ(manager.Hear(), "STOPPING=1");
+}
+
+// It takes the service for ended when the process that it knows of ends.
+TEST_F(ActivationTest, TheManagerHearsOfTheNextProcessWhileTheOneBeforeStillHasClients) {
+  const NotifySocket manager(folder_ + "/notify");
+  std::string address;
+  const weft::Descriptor socket = ListenAtAnyPort(&address);
+  const std::vector<std::string> flags = {weft::StrCat("--handover=", folder_, "/upgrade"),
+                                          "--handover_grace_ms=3600000"};
+  {
+    ServerProcess first(ActivatedServer(socket, flags, manager.Export()));
+    EXPECT_EQ(manager.Hear(), ReadyText(first));
+    // Nobody drives it from here on, so it does not hear that it is to move.
+    std::unique_ptr<weft::Channel> stays = Open(address);
+    ASSERT_NE(stays, nullptr);
+    PutAndGet(*stays);
+    std::vector<std::string> argv = {"/bin/bash", "-c", manager.Export() + " exec \"$@\" 2>&1",
+                                     "bash"};
+    for (const std::string& word : Server(flags)) argv.push_back(word);
+    ServerProcess second(argv);
+    EXPECT_EQ(second.address(), address);
+    EXPECT_EQ(manager.Hear(), ReadyText(second));
+    EXPECT_TRUE(IsRunning(first));
+    stays.reset();
+    EXPECT_EQ(first.Wait(), 0);
+    EXPECT_THAT(first.output(), HasSubstr("stopping on a handover"));
+    const std::unique_ptr<weft::Channel> channel = Open(address);
+    ASSERT_NE(channel, nullptr);
+    PutAndGet(*channel);  // waits until the second has the records
+    second.Stop();
+  }
+  EXPECT_EQ(manager.Hear(), "STOPPING=1") << "the first one said nothing of the kind";
+  ::unlink((folder_ + "/upgrade.records").c_str());
 }
 
 TEST_F(ActivationTest, WhatIsNoSocketForItIsSaidInWords) {

@@ -176,7 +176,7 @@ class World {
     taken_from_rings += rings.taken;
     rings_given_up += rings.given_up;
     acknowledged_by_writes += rings.acknowledged;
-    leaders_closed += rings.closed;
+    leaders_closed += rings.leaders_closed;
   }
   SimMember* Leader() {
     for (auto& [id, member] : alive_) {

@@ -216,7 +216,7 @@ absl::Status RunStripes(const RemoteStripes& all, const std::vector<RemoteStripe
   }
   absl::Status status;
   for (size_t i = 0; i < stripes.size(); ++i) {
-    all.Await(stripes[i].core->engine(), callers[i]->waiter());
+    all.Wait(stripes[i].core->engine(), callers[i]->waiter());
     if (status.ok()) status = std::move(callers[i]->status());
   }
   return StatusOfWhole(std::move(status));
@@ -507,13 +507,13 @@ bool RemoteMemory::WriteNow(uint64_t offset, const Slice& from, Function<void(ab
 
 // --- after a deadline ---------------------------------------------------------------------------
 
-bool RemoteMemory::AwaitReclaimed(Function<void()>& then) {
-  return stripes_ != nullptr ? stripes_->AwaitReclaimed(then) : core_->AwaitReclaimed(then);
+bool RemoteMemory::HoldWhileLate(Function<void()>& then) {
+  return stripes_ != nullptr ? stripes_->HoldWhileLate(then) : core_->HoldWhileLate(then);
 }
 
 void RemoteMemory::WhenReclaimed(Function<void()> then) {
   if (core_->engine().forked()) return;
-  if (!AwaitReclaimed(then)) then();
+  if (!HoldWhileLate(then)) then();
 }
 
 bool RemoteMemory::WaitReclaimed(uint64_t timeout_us) {
@@ -522,13 +522,13 @@ bool RemoteMemory::WaitReclaimed(uint64_t timeout_us) {
   // Whoever does not wait long enough leaves it behind.
   const auto waiter = std::make_shared<Waiter>();
   Function<void()> then = [waiter, &engine] { engine.Finish(*waiter); };
-  if (!AwaitReclaimed(then)) return true;
+  if (!HoldWhileLate(then)) return true;
   if (engine.InTurn()) return false;
   const uint64_t now_ns = engine.clock().NowNs();
   const uint64_t most_us = (EngineCore::kNoDeadline - now_ns) / kNsPerUs;
   const uint64_t deadline_ns =
       timeout_us < most_us ? now_ns + timeout_us * kNsPerUs : EngineCore::kNoDeadline;
-  if (stripes_ != nullptr) return stripes_->Await(engine, *waiter, deadline_ns);
+  if (stripes_ != nullptr) return stripes_->Wait(engine, *waiter, deadline_ns);
   return engine.Wait(*waiter, deadline_ns);
 }
 

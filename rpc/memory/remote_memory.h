@@ -242,7 +242,7 @@ class RemoteMemory {
 
  private:
   // As RemoteMemoryCore's.
-  bool AwaitReclaimed(Function<void()>& then);
+  bool HoldWhileLate(Function<void()>& then);
 
   RemoteMemory(Channel& channel, const RegionHandle& handle, const RemoteMemoryOptions& options);
 

@@ -683,7 +683,7 @@ void RemoteMemoryCore::EndLate(RemoteOperation& operation) {
   for (Function<void()>& then : due) then();
 }
 
-bool RemoteMemoryCore::AwaitReclaimed(Function<void()>& then) {
+bool RemoteMemoryCore::HoldWhileLate(Function<void()>& then) {
   const std::lock_guard<std::mutex> lock(reclaim_mutex_);
   if (late_.empty()) return false;
   when_reclaimed_.emplace_back(late_count_, std::move(then));

@@ -19,7 +19,7 @@
 // answers, or, where the end of a read proves writes (RemoteAccess::reads_prove_writes()) and the
 // handle grants reads, a read of the last byte that was written.
 //
-// Threads: the engine's, but for Check(), AwaitReclaimed() and what says so.
+// Threads: the engine's, but for Check(), HoldWhileLate() and what says so.
 // Lifetime: made by RemoteMemory; ends by Shutdown(), which lets what is posted end and
 //   then deletes it.
 // Invariants: an operation is waiting, posted, written, late, deferred or done; waiting_count_ <=
@@ -77,7 +77,7 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
 
   // False: no operation is late, and `then` is as it was. True: it runs on the engine's thread when
   // none of those is left that are late now. Any thread.
-  [[nodiscard]] bool AwaitReclaimed(Function<void()>& then);
+  [[nodiscard]] bool HoldWhileLate(Function<void()>& then);
 
   // A write is on its way, or has ended and may not have arrived. Any thread, which sees what it
   // knows to have ended.

@@ -162,7 +162,7 @@ std::unique_ptr<Buffer> RemoteStripes::BufferOf(MutableByteSpan bytes) const {
               memory.DropRegions();
               engine.Finish(closed);
             });
-            Await(engines, engine, closed, EngineCore::kNoDeadline);
+            Wait(engines, engine, closed, EngineCore::kNoDeadline);
           }
         }
       });
@@ -170,8 +170,8 @@ std::unique_ptr<Buffer> RemoteStripes::BufferOf(MutableByteSpan bytes) const {
 
 // --- waiting ------------------------------------------------------------------------------------
 
-bool RemoteStripes::Await(const std::vector<EngineCore*>& engines, EngineCore& of, Waiter& waiter,
-                          uint64_t deadline_ns) {
+bool RemoteStripes::Wait(const std::vector<EngineCore*>& engines, EngineCore& of, Waiter& waiter,
+                         uint64_t deadline_ns) {
   const bool needs_turns = std::any_of(engines.begin(), engines.end(),
                                        [](const EngineCore* one) { return !one->drives_itself(); });
   if (!needs_turns) return of.Wait(waiter, deadline_ns);
@@ -186,12 +186,12 @@ bool RemoteStripes::Await(const std::vector<EngineCore*>& engines, EngineCore& o
 
 // --- the end ------------------------------------------------------------------------------------
 
-bool RemoteStripes::AwaitReclaimed(Function<void()>& then) {
-  return AwaitReclaimedFrom(count() - 1, then);
+bool RemoteStripes::HoldWhileLate(Function<void()>& then) {
+  return HoldWhileLateFrom(count() - 1, then);
 }
 
 // One lane after the other, from the last place down to the home one, as Shutdown() goes.
-bool RemoteStripes::AwaitReclaimedFrom(uint32_t place, Function<void()>& then) {
+bool RemoteStripes::HoldWhileLateFrom(uint32_t place, Function<void()>& then) {
   const auto last = std::make_shared<Function<void()>>(std::move(then));
   // None of the cores that are there goes meanwhile.
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -199,12 +199,12 @@ bool RemoteStripes::AwaitReclaimedFrom(uint32_t place, Function<void()>& then) {
     RemoteMemoryCore* const core = cores_[place].load(std::memory_order_relaxed);
     if (core == nullptr) continue;
     Function<void()> next = [this, place, core, last] {
-      if (!AwaitReclaimedFrom(place - 1, *last)) core->Deliver(EngineAt(0), std::move(*last));
+      if (!HoldWhileLateFrom(place - 1, *last)) core->Deliver(EngineAt(0), std::move(*last));
     };
-    if (core->AwaitReclaimed(next)) return true;
+    if (core->HoldWhileLate(next)) return true;
   }
   then = std::move(*last);
-  return cores_[0].load(std::memory_order_relaxed)->AwaitReclaimed(then);
+  return cores_[0].load(std::memory_order_relaxed)->HoldWhileLate(then);
 }
 
 void RemoteStripes::Shutdown() {
@@ -225,7 +225,7 @@ void RemoteStripes::Shutdown() {
     Waiter gone;
     // Behind everything that was posted: those operations end.
     PostOrDrive(EngineAt(place), [core, &gone] { core->Shutdown(&gone); });
-    Await(EngineAt(place), gone);
+    Wait(EngineAt(place), gone);
   }
 }
 

@@ -78,20 +78,20 @@ class RemoteStripes {
   // Returns when `waiter`, of the engine `of`, is finished, or at the deadline; whether it is.
   // Lanes' engines that this thread may drive have their turns meanwhile: two threads that wait for
   // each other's make progress.
-  bool Await(EngineCore& of, Waiter& waiter, uint64_t deadline_ns = EngineCore::kNoDeadline) const {
-    return Await(lanes_.engines(), of, waiter, deadline_ns);
+  bool Wait(EngineCore& of, Waiter& waiter, uint64_t deadline_ns = EngineCore::kNoDeadline) const {
+    return Wait(lanes_.engines(), of, waiter, deadline_ns);
   }
 
-  // As RemoteMemoryCore::AwaitReclaimed(), of all lanes; `then` runs on the home engine.
-  [[nodiscard]] bool AwaitReclaimed(Function<void()>& then);
+  // As RemoteMemoryCore::HoldWhileLate(), of all lanes; `then` runs on the home engine.
+  [[nodiscard]] bool HoldWhileLate(Function<void()>& then);
 
   // Ends the other lanes' cores; every operation that was cut has ended then, but for the home
   // lane's stripe. What begins meanwhile on the home engine is not cut.
   void Shutdown();
 
  private:
-  static bool Await(const std::vector<EngineCore*>& engines, EngineCore& of, Waiter& waiter,
-                    uint64_t deadline_ns);
+  static bool Wait(const std::vector<EngineCore*>& engines, EngineCore& of, Waiter& waiter,
+                   uint64_t deadline_ns);
   uint32_t count() const { return static_cast<uint32_t>(lanes_.all().size()); }
   // Lanes in the order that begins with the home one, and goes round.
   uint32_t Number(uint32_t place) const { return (home_ + place) % count(); }
@@ -100,7 +100,7 @@ class RemoteStripes {
   bool IsForAll(const Slice& local) const;
   bool HaveAllArrived() const;
   std::vector<uint32_t> Places(bool blocks) const;
-  bool AwaitReclaimedFrom(uint32_t place, Function<void()>& then);
+  bool HoldWhileLateFrom(uint32_t place, Function<void()>& then);
 
   // Constant after construction.
   const ChannelLanes& lanes_;

@@ -6,6 +6,7 @@
 
 #include "core/check.h"
 #include "core/process_wide.h"
+#include "core/status.h"
 #include "core/strings.h"
 
 namespace weft {
@@ -62,15 +63,7 @@ Loaded Load() {
 
 const Loaded& LoadOnce() {
   static constinit ProcessWide<Loaded> loaded;
-  static constinit ProcessWide<Loaded> lost;
-  if (const Loaded* const found = loaded.GetOnce(Load)) return *found;
-  // How far it had come nobody knows here, and no library is loaded by halves.
-  return lost.Get([] {
-    return Loaded{{},
-                  absl::UnavailableError(
-                      "libcurl was just being loaded by another thread when this process was "
-                      "forked: fork before or after that, or start a program by exec")};
-  });
+  return loaded.GetOnce(Load, [] { return Loaded{{}, LostInFork("libcurl")}; });
 }
 
 }  // namespace

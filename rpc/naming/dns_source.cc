@@ -42,6 +42,18 @@ std::string AddressText(const sockaddr& address, uint16_t port) {
   return StrCat("[", text, "]:", port);
 }
 
+// Not made twice: it counts, and takes no two threads at once.
+absl::Status StartLibrary() {
+  static constinit ProcessWide<absl::Status> started;
+  const auto start = [] {
+    const int status = ares_library_init(ARES_LIB_INIT_ALL);
+    return status == ARES_SUCCESS ? absl::OkStatus()
+                                  : absl::UnavailableError(ares_strerror(status));
+  };
+  return Annotate(started.GetOnce(start, [] { return LostInFork("c-ares"); }),
+                  "cannot ask name servers");
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<AddressSource>> MakeDnsSource(std::string_view name) {
@@ -94,24 +106,14 @@ void DnsSource::Refresh() {
 // --- c-ares on an engine ------------------------------------------------------------------------
 
 absl::Status DnsSource::OpenResolver() {
-  static constinit ProcessWide<int> library;
+  WEFT_RETURN_IF_ERROR(StartLibrary());
   ares_options options = {};
   options.timeout = kFirstTimeoutMs;
   options.tries = kTries;
   options.sock_state_cb = &DnsSource::OnSocketState;
   options.sock_state_cb_data = this;
-  // Not made twice: it counts, and takes no two threads at once.
-  const int* const begun = library.GetOnce([] { return ares_library_init(ARES_LIB_INIT_ALL); });
-  if (begun == nullptr) {
-    return absl::UnavailableError(
-        "cannot ask name servers: c-ares was just being started by another thread when this "
-        "process was forked: fork before or after that, or start a program by exec");
-  }
-  int status = *begun;
-  if (status == ARES_SUCCESS) {
-    status = ares_init_options(&resolver_, &options,
-                               ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_SOCK_STATE_CB);
-  }
+  int status = ares_init_options(&resolver_, &options,
+                                 ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_SOCK_STATE_CB);
   if (status == ARES_SUCCESS && !name_server_.empty()) {
     status = ares_set_servers_ports_csv(resolver_, name_server_.c_str());
   }

@@ -165,7 +165,7 @@ std::vector<Descriptor> NetworkListener::StopAccepting() {
 
 void NetworkListener::TakeClient(Descriptor client) {
   if (context_ == nullptr) return;
-  if (state_->shared->is_shared()) return Await(std::move(client));
+  if (state_->shared->is_shared()) return BeginArrival(std::move(client));
   ControlConnection::Accept(context_, state_, std::move(client));
 }
 
@@ -216,7 +216,7 @@ void NetworkListener::OnReady(uint32_t) {
     }
     if (!client->valid()) return;
     if (accepts() && (state_->shared->is_shared() || holding_)) {
-      Await(*std::move(client));
+      BeginArrival(*std::move(client));
     } else {
       ControlConnection::Accept(context_, state_, *std::move(client));
     }
@@ -224,7 +224,7 @@ void NetworkListener::OnReady(uint32_t) {
 }
 
 // One that cannot be watched is closed.
-void NetworkListener::Await(Descriptor socket) {
+void NetworkListener::BeginArrival(Descriptor socket) {
   auto arrival =
       std::make_unique<Arrival>(context_, static_cast<Arrival::Owner*>(this), std::move(socket));
   const uint64_t patience_ns = state_->options.link.connect_timeout_ns;

@@ -96,7 +96,7 @@ class NetworkListener final : public Listener,
     return state_->shared->Take(state_->number);
   }
   void OnReady(uint32_t events) override;
-  void Await(Descriptor socket);
+  void BeginArrival(Descriptor socket);
   void OnEnd(Arrival* arrival, Arrival::End end) override;
   // To the engine of this number.
   void GiveTo(uint32_t number, Descriptor socket, size_t most);

@@ -10,6 +10,7 @@
 
 #include "core/check.h"
 #include "core/process_wide.h"
+#include "core/status.h"
 #include "core/strings.h"
 
 namespace weft {
@@ -89,15 +90,7 @@ Loaded Load() {
 
 const Loaded& LoadOnce() {
   static constinit ProcessWide<Loaded> loaded;
-  static constinit ProcessWide<Loaded> lost;
-  if (const Loaded* const found = loaded.GetOnce(Load)) return *found;
-  // How far it had come nobody knows here, and no library is loaded by halves.
-  return lost.Get([] {
-    return Loaded{{},
-                  absl::UnavailableError(
-                      "libfabric was just being loaded by another thread when this process was "
-                      "forked: fork before or after that, or start a program by exec")};
-  });
+  return loaded.GetOnce(Load, [] { return Loaded{{}, LostInFork("libfabric")}; });
 }
 
 }  // namespace

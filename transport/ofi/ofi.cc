@@ -1,7 +1,6 @@
 #include "transport/ofi/ofi.h"
 
 #include "absl/strings/str_cat.h"
-#include "core/process_wide.h"
 #include "core/status.h"
 #include "transport/ofi/fabric.h"
 #include "transport/ofi/ofi_tcp_domain.h"
@@ -9,15 +8,6 @@
 #include "transport/ofi/verbs_domain.h"
 
 namespace weft {
-namespace {
-
-// Asked for once: the answer does not change.
-const std::string& FoundProviders() {
-  static constinit ProcessWide<std::string> found;
-  return found.Get(ListProviders);
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenOfiTcpDomain(const OfiOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
@@ -31,14 +21,15 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> OpenVerbsDomain(const OfiOptions& op
   return VerbsDomain::Open(options);
 }
 
-void StartProviders() { FoundProviders(); }
+// That there is no library is said where a path is looked for.
+void StartProviders() { LoadFabricLibrary().IgnoreError(); }
 
 uint32_t FabricLibraryVersion() {
   return LoadFabricLibrary().ok() ? LoadedFabricLibrary().version() : 0;
 }
 
 std::string DescribeProviders() {
-  return absl::StrCat("libfabric ", FabricVersionText(), ", providers: ", FoundProviders());
+  return absl::StrCat("libfabric ", FabricVersionText(), ", providers: ", ListProviders());
 }
 
 }  // namespace weft

@@ -58,8 +58,8 @@ struct OfiOptions {
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenOfiTcpDomain(const OfiOptions& options);
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenVerbsDomain(const OfiOptions& options);
 
-// Lets libfabric start its providers and look for their devices: 0.1 s and more, the first time in
-// a process. For before the moment when somebody waits.
+// Loads libfabric, which starts its providers and lets them look for their devices: 0.1 s and more,
+// the first time in a process. For before the moment when somebody waits.
 void StartProviders();
 
 // The version of the library that this process runs with: major << 16 | minor. 0: there is none.
