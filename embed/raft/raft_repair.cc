@@ -70,10 +70,15 @@ bool Decode(const raft_buffer& buffer, raft_configuration* to) {
   return true;
 }
 
+// The snapshot may also end before where the change stood: then other entries come there, and one
+// of those that goes would have libraft take back a change that is not in the log.
 void ForgetCoveredChange(raft* raft) {
-  if (raft->configuration_uncommitted_index <= raft->log.snapshot.last_index) {
-    raft->configuration_uncommitted_index = 0;
+  const raft_index index = raft->configuration_uncommitted_index;
+  const raft_entry* const entry = EntryAt(raft->log, index);
+  if (index > raft->log.snapshot.last_index && entry != nullptr && entry->type == RAFT_CHANGE) {
+    return;
   }
+  raft->configuration_uncommitted_index = 0;
 }
 
 bool Copy(const raft_configuration& from, raft_configuration* to) {

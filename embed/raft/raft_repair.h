@@ -30,9 +30,12 @@
 //
 // BeforeMessage() sees which entries libraft is about to take off its log. If there is a change
 // among them (1, 2), it puts the configuration before it in place: that of an earlier entry, or of
-// the last snapshot. It forgets a change that a snapshot covers (4). PermitSnapshot() lets
-// snapshots wait for a change that is under way (3). AfterFailedWrite() clears the flags, which
-// nobody reads any more (5).
+// the last snapshot. It forgets a change that a snapshot has taken the place of (4).
+// PermitSnapshot() lets snapshots wait for a change that is under way (3). AfterFailedWrite()
+// clears the flags, which nobody reads any more (5).
+//
+// libraft_defects_test.cc plays the five in libraft's own simulated cluster, without any of this,
+// and one more that is not mended here.
 //
 // It reads libraft's log as raft.h of 0.15 lays it out.
 //

@@ -168,6 +168,21 @@ TEST(RaftRepair, WhatLibraftRefusesChangesNothing) {
   EXPECT_NE(leader->configuration_uncommitted_index, 0u);
 }
 
+// Another member's snapshot took the place of a log, but ended before the change that was under way
+// in it: what came to stand there is no change, and libraft would take it for one when it goes.
+TEST(RaftRepair, AChangeWhosePlaceAnotherEntryHasTakenIsForgotten) {
+  RaftGroup group(/*seed=*/26, {1, 2, 3});
+  ASSERT_TRUE(group.Commit("one"));
+  raft* const leader = group.Leader()->get();
+  const raft_index index = raft_last_index(leader);
+  ASSERT_GT(index, leader->log.snapshot.last_index);
+  leader->configuration_uncommitted_index = index;  // of the command
+  raft_message message = {};
+  message.type = RAFT_IO_APPEND_ENTRIES_RESULT;
+  RaftRepair().BeforeMessage(leader, message);
+  EXPECT_EQ(leader->configuration_uncommitted_index, 0u);
+}
+
 // Leadership is handed to a member whose disk fails at that moment. The simulator found it: of a
 // thousand groups under random faults one process ended in free().
 TEST(RaftRepair, AMemberThatIsToLeadAndCannotStoreItsVoteEndsWithAnError) {
