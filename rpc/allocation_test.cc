@@ -1,11 +1,16 @@
 // The usual call takes nothing from the heap and no lock, at neither end, protobuf included.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
+#include <cstdint>
 #include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "core/testing/hot_path_meter.h"
@@ -247,6 +252,130 @@ TEST_F(AllocationTest, OneWayMessagesAllocateNothing) {
   engine_->Poll();
   EXPECT_EQ(signals_.bytes, 3 * 200 * 64u);
 }
+
+// What one thread takes in a row of calls, over and over. To begin with everything grows, and now
+// and then a thread has something else to do, for a timer say: what is left in the best row is what
+// each call takes.
+class CallRows {
+ public:
+  static constexpr int kCalls = 128;
+
+  // After each call, on that thread.
+  void OnCall() {
+    if (++calls_ % kCalls != 0) return;
+    if (meter_.has_value()) {
+      const HotPathCounts counts = meter_->counts();
+      const uint64_t taken = counts.allocations + counts.locks;
+      if (taken < fewest_.load(std::memory_order_relaxed)) fewest_ = taken;
+    }
+    meter_.emplace();
+  }
+  // Allocations and locks, in the best row so far. Any thread.
+  uint64_t fewest() const { return fewest_; }
+
+ private:
+  uint64_t calls_ = 0;
+  std::optional<HotPathMeter> meter_;
+  std::atomic<uint64_t> fewest_{~uint64_t{0}};
+};
+
+// With several engines at both ends, over real paths. What engines share is counted where it takes
+// a lock; words that several of them write are not: `./dev scale` measures those.
+class SeveralEnginesTest : public testing::TestWithParam<PathKind> {
+ protected:
+  static constexpr uint32_t kEngines = 2;
+  static constexpr int kMostCalls = 10'000;  // until a row takes nothing: some hundred do
+
+  class CountedProbe final : public Probe::Service {
+   public:
+    absl::Status Echo(ServerContext& context, const Data& request, Data* reply) override {
+      const uint32_t engine = context.path().server_engine;
+      *reply = request;
+      reply->set_number(engine);
+      rows[engine].OnCall();
+      return absl::OkStatus();
+    }
+    std::array<CallRows, kEngines> rows;  // [of the server's engine]
+  };
+
+  void SetUp() override {
+    ServerOptions of_server;
+    of_server.engines = kEngines;
+    of_server.max_sessions = 0;
+    of_server.rebalance_us = 0;
+    of_server.link.peer_timeout_ns = 0;  // the machine may be busy
+    server_ = *Server::Create(of_server);
+    ASSERT_TRUE(server_->AddService(&probe_).ok());
+    ASSERT_TRUE(server_->Listen("127.0.0.1:0").ok());
+    ChannelOptions of_channel;
+    of_channel.engines = kEngines;
+    of_channel.link.paths = {GetParam()};
+    of_channel.link.peer_timeout_ns = 0;
+    channel_ = *Channel::Open(server_->address(), of_channel);
+  }
+
+  // On new threads, one after the other: each of them has another of the channel's engines.
+  template <class F>
+  void OnEachEngine(F calls) {
+    std::set<Channel*> lanes;
+    for (uint32_t i = 0; i < kEngines; ++i) {
+      std::thread([&] {
+        lanes.insert(&channel_->here());
+        calls();
+      }).join();
+    }
+    EXPECT_EQ(lanes.size(), kEngines);
+    for (const CallRows& rows : probe_.rows) EXPECT_EQ(rows.fewest(), 0u) << "at the server";
+  }
+  // That which has answered with `reply` has had a row that took nothing.
+  bool ServerTookNothing(const Data& reply) const {
+    return reply.number() < kEngines && probe_.rows[reply.number()].fewest() == 0;
+  }
+
+  CountedProbe probe_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<Channel> channel_;
+};
+
+TEST_P(SeveralEnginesTest, ABlockingCallTakesNothingAtEitherEnd) {
+  OnEachEngine([&] {
+    Probe::Stub stub(*channel_);
+    const Data request = MakeData(kEngines, 64);
+    Data reply = request;
+    CallRows rows;
+    for (int i = 0; i < kMostCalls && (rows.fewest() > 0 || !ServerTookNothing(reply)); ++i) {
+      ASSERT_TRUE(stub.Echo(request, &reply).ok());
+      rows.OnCall();
+    }
+    EXPECT_EQ(rows.fewest(), 0u);
+  });
+}
+
+TEST_P(SeveralEnginesTest, CallbackCallsTakeNothingAtEitherEnd) {
+  OnEachEngine([&] {
+    Probe::Stub stub(*channel_);
+    const Data request = MakeData(kEngines, 64);
+    Data replies[32];
+    replies[0] = request;
+    CallRows rows;
+    for (int i = 0; i < kMostCalls && (rows.fewest() > 0 || !ServerTookNothing(replies[0]));
+         i += 32) {
+      int left = 32;
+      for (Data& reply : replies) {
+        stub.Echo(request, &reply, {}, [&](const absl::Status& status) {
+          EXPECT_TRUE(status.ok());
+          rows.OnCall();
+          --left;
+        });
+      }
+      ASSERT_TRUE(channel_->engine().RunUntil([&] { return left == 0; }));
+    }
+    EXPECT_EQ(rows.fewest(), 0u);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, SeveralEnginesTest, testing::Values(PathKind::kShm, PathKind::kTcp),
+                         [](const auto& info) { return std::string(PathKindName(info.param)); });
 
 }  // namespace
 }  // namespace weft::test

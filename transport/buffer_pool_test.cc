@@ -1,13 +1,21 @@
 #include "transport/buffer_pool.h"
 
 #include <gtest/gtest.h>
+#include <linux/mempolicy.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "transport/devices/numa.h"
+#include "transport/engine.h"
 #include "transport/network.h"
 
 namespace weft {
@@ -210,6 +218,112 @@ TEST_F(CallerDrivenBufferPoolTest, IdleSlabsMakeRoomThoughNobodyDrives) {
   EXPECT_NE(Allocate(4 * kMiB), nullptr);
   EXPECT_NE(Allocate(3 * kMiB), nullptr);
   std::thread([this] { EXPECT_NE(Allocate(4096), nullptr); }).join();
+}
+
+// What the kernel was asked of some pages: a mode of <linux/mempolicy.h>, and the nodes it is
+// about.
+struct PagePolicy {
+  int mode = -1;  // -1: the kernel does not say
+  uint64_t nodes = 0;
+
+  friend bool operator==(const PagePolicy&, const PagePolicy&) = default;
+};
+
+PagePolicy PolicyOf(const void* memory) {
+  // Room for as many nodes as a kernel may be built for.
+  unsigned long nodes[1024 / (8 * sizeof(unsigned long))] = {};
+  int mode = -1;
+  const long failed = syscall(SYS_get_mempolicy, &mode, nodes, 8 * sizeof(nodes), memory,
+                              static_cast<unsigned long>(MPOL_F_ADDR));
+  return failed == 0 ? PagePolicy{mode, nodes[0]} : PagePolicy{};
+}
+
+// Whether this process may ask for a node, and hear of it: containers often may not.
+bool PoliciesWork(int node) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* const memory =
+      mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return false;
+  const unsigned long mask = 1UL << node;
+  const bool asked = syscall(SYS_mbind, memory, page, static_cast<unsigned long>(MPOL_PREFERRED),
+                             &mask, 8 * sizeof(mask) + 1, 0UL) == 0;
+  const bool told = PolicyOf(memory) == PagePolicy{MPOL_PREFERRED, mask};
+  munmap(memory, page);
+  return asked && told;
+}
+
+// What a pool asks the kernel for; that there is one node does no harm.
+class BufferPoolNodeTest : public testing::Test {
+ protected:
+  static constexpr int kNoSuchNode = 63;  // the largest that can be asked for
+
+  void SetUp() override {
+    const std::vector<int> cpus = AllowedProcessors();
+    node_ = cpus.empty() ? -1 : NodeOfProcessor(kSysfs, cpus.front());
+    if (node_ < 0 || node_ >= kNoSuchNode || !PoliciesWork(node_)) {
+      GTEST_SKIP() << "the kernel knows no nodes, or says nothing of where memory is to lie";
+    }
+  }
+
+  static std::unique_ptr<Engine> EngineOn(int node, uint32_t number) {
+    EngineOptions options;
+    options.drive = EngineOptions::Drive::kCaller;
+    options.numa_node = node;
+    auto engine = OpenNumberedEngine(options, number);
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    return *std::move(engine);
+  }
+
+  // Of a pool of engines that have these nodes.
+  static PagePolicy PolicyOfBuffers(const std::vector<int>& nodes,
+                                    const BufferPoolOptions& options = {}) {
+    uint32_t number = NewEngineNumbers(static_cast<uint32_t>(nodes.size()));
+    std::vector<std::unique_ptr<Engine>> engines;
+    std::vector<EngineCore*> cores;
+    for (const int node : nodes) {
+      engines.push_back(EngineOn(node, number++));
+      cores.push_back(&CoreOf(*engines.back()));
+    }
+    BufferPool pool(cores, options);
+    const auto small = pool.Allocate(4096);
+    const auto large = pool.Allocate(3 * kMiB);
+    EXPECT_TRUE(small.ok() && large.ok());
+    if (!small.ok() || !large.ok()) return {};
+    const PagePolicy policy = PolicyOf((*small)->bytes().data());
+    EXPECT_EQ(PolicyOf((*large)->bytes().data()), policy);
+    EXPECT_EQ(PolicyOf((*large)->bytes().data() + 3 * kMiB - 1), policy);
+    return policy;
+  }
+
+  PagePolicy OnNode() const { return {MPOL_PREFERRED, uint64_t{1} << node_}; }
+
+  const PagePolicy anywhere_ = {MPOL_DEFAULT, 0};
+  int node_ = -1;
+};
+
+TEST_F(BufferPoolNodeTest, ItsMemoryIsAskedForOnTheNodeOfItsEngine) {
+  using Source = MappedMemoryOptions::Source;
+  for (const Source source : {Source::kMemfd, Source::kAnonymous}) {
+    BufferPoolOptions options;
+    options.memory.source = source;
+    EXPECT_EQ(PolicyOfBuffers({node_}, options), OnNode());
+    EXPECT_EQ(PolicyOfBuffers({-1}, options), anywhere_);
+  }
+}
+
+TEST_F(BufferPoolNodeTest, ItsOwnOptionsComeFirst) {
+  BufferPoolOptions options;
+  options.memory.numa_node = node_;
+  EXPECT_EQ(PolicyOfBuffers({-1}, options), OnNode());
+  // The kernel refuses that one, so nothing is asked for: not the engine's either.
+  options.memory.numa_node = kNoSuchNode;
+  EXPECT_EQ(PolicyOfBuffers({node_}, options), anywhere_);
+}
+
+TEST_F(BufferPoolNodeTest, EnginesOfDifferentNodesHaveNoneInCommon) {
+  EXPECT_EQ(PolicyOfBuffers({node_, node_}), OnNode());
+  EXPECT_EQ(PolicyOfBuffers({node_, -1}), anywhere_);
+  EXPECT_EQ(PolicyOfBuffers({-1, node_}), anywhere_);
 }
 
 }  // namespace

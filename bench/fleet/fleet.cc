@@ -38,8 +38,8 @@ uint64_t NextGapNs(Random& random, double mean_ns) {
 // A server, whose calls take some time each.
 class FleetServer final : public Work::Service {
  public:
-  FleetServer(EngineCore& engine, std::string name, uint32_t service_us, uint64_t seed)
-      : engine_(engine), name_(std::move(name)), service_us_(service_us), random_(seed) {}
+  FleetServer(EngineCore& engine, uint32_t number, uint32_t service_us, uint64_t seed)
+      : engine_(engine), number_(number), service_us_(service_us), random_(seed) {}
 
   absl::Status Start() {
     ServerOptions options;
@@ -66,8 +66,21 @@ class FleetServer final : public Work::Service {
     }
   }
 
-  std::string address() const { return StrCat("sim:", name_); }
-  const std::string& name() const { return name_; }
+  std::string address() const { return StrCat("sim:s", number_); }
+  // What runs here ends, clients leave, and it serves again.
+  absl::Status Restart(FleetFigures& figures) {
+    figures.running_at_shutdown += running_.size();
+    const uint64_t cut_before = cut_;
+    const uint64_t refused_before = server_->stats().refused;
+    server_->Shutdown(kFleetGraceUs);
+    figures.cut_by_shutdown += cut_ - cut_before;
+    figures.refused_by_shutdown += server_->stats().refused - refused_before;
+    server_.reset();
+    calls_before_ = calls;
+    return Start();
+  }
+  bool is_busy() const { return !running_.empty(); }
+  uint64_t calls_again() const { return calls - calls_before_; }
   // Before its engine is gone; calls that it holds end as dropped.
   void Stop() {
     running_.clear();
@@ -84,7 +97,8 @@ class FleetServer final : public Work::Service {
     Running(FleetServer& its_server, UnaryCall<Task, Result> its_call)
         : server(its_server), call(std::move(its_call)) {}
     void OnTimer() override {
-      call.reply()->set_number(call.request().number());
+      server.cut_ += call.context().cancelled();
+      call.reply()->set_server(server.number_);
       call.Finish(absl::OkStatus());
       std::erase_if(server.running_, [this](const auto& one) { return one.get() == this; });
     }
@@ -98,9 +112,11 @@ class FleetServer final : public Work::Service {
   }
 
   EngineCore& engine_;
-  const std::string name_;
+  const uint32_t number_;
   const uint32_t service_us_;
   Random random_;
+  uint64_t calls_before_ = 0;  // Restart()
+  uint64_t cut_ = 0;           // calls that nobody waited for any more when they were answered
   std::vector<std::unique_ptr<Running>> running_;
   std::unique_ptr<Server> server_;
 };
@@ -108,8 +124,15 @@ class FleetServer final : public Work::Service {
 // A client, which calls at random times, whatever has become of its earlier calls.
 class FleetClient final : private Timer {
  public:
-  FleetClient(EngineCore& engine, double calls_per_s, uint32_t timeout_us, uint64_t seed)
-      : engine_(engine), gap_ns_(1e9 / calls_per_s), timeout_us_(timeout_us), random_(seed) {}
+  // `keys`: what its calls are about, as CallOptions::server_key; none: about nothing.
+  FleetClient(EngineCore& engine, double calls_per_s, uint32_t timeout_us,
+              const std::vector<uint64_t>& keys, uint64_t seed)
+      : engine_(engine),
+        gap_ns_(1e9 / calls_per_s),
+        timeout_us_(timeout_us),
+        keys_(keys),
+        servers_of_keys_(keys.size(), kNone),
+        random_(seed) {}
 
   absl::Status Open(const ChannelOptions& options, const BalancingOptions& balancing,
                     const std::vector<ListedServer>& servers) {
@@ -127,9 +150,12 @@ class FleetClient final : private Timer {
 
   uint64_t ok = 0;
   uint64_t failed = 0;
+  uint64_t moved = 0;  // FleetPhase
   uint64_t under_way = 0;
 
  private:
+  static constexpr uint64_t kNone = ~uint64_t{0};
+
   void Next() {
     engine_.timers().Schedule(this, engine_.clock().NowNs() + NextGapNs(random_, gap_ns_));
   }
@@ -138,9 +164,16 @@ class FleetClient final : private Timer {
     ++under_way;
     task_.set_number(task_.number() + 1);
     auto* const result = new Result;
-    stub_->Do(task_, result, {.timeout_us = timeout_us_}, [this, result](const absl::Status& end) {
+    const size_t key = keys_.empty() ? 0 : random_.Uniform(keys_.size());
+    const CallOptions options = {.timeout_us = timeout_us_,
+                                 .server_key = keys_.empty() ? 0 : keys_[key]};
+    stub_->Do(task_, result, options, [this, result, key](const absl::Status& end) {
       --under_way;
       ++(end.ok() ? ok : failed);
+      if (end.ok() && !keys_.empty()) {
+        const uint64_t last = std::exchange(servers_of_keys_[key], result->server());
+        moved += last != kNone && last != result->server();
+      }
       delete result;
     });
   }
@@ -148,6 +181,8 @@ class FleetClient final : private Timer {
   EngineCore& engine_;
   const double gap_ns_;
   const uint32_t timeout_us_;
+  const std::vector<uint64_t>& keys_;
+  std::vector<uint64_t> servers_of_keys_;  // which has answered last; kNone: none
   Random random_;
   Task task_;
   std::unique_ptr<Channel> channel_;
@@ -170,16 +205,18 @@ class Fleet {
     FleetFigures figures;
     WEFT_RETURN_IF_ERROR(Connect(figures));
     for (const auto& client : clients_) client->Begin();
-    figures.steady = RunPhase([] {});
-    figures.killed = RunPhase([&] { KillSome(figures); });
-    figures.hung = RunPhase([&] { HangSome(figures); });
+    figures.steady = RunPhase(1, [] {});
+    figures.killed = RunPhase(1, [&] { KillSome(figures); });
+    figures.hung = RunPhase(1, [&] { HangSome(figures); });
     for (const auto& client : clients_) {
       for (const ServerFacts& facts : ServersOf(client->channel())) {
         figures.ejections += facts.ejections;
       }
     }
     EndHang();
-    figures.drained = RunPhase([&] { DrainSome(figures); });
+    figures.drained = RunPhase(0.5, [&] { DrainSome(figures); });
+    figures.restarted = RunPhase(0.5, [&] { RestartSome(figures); });
+    figures.fewest_calls_again = FewestCallsAgain();
     network_.CheckInvariants();
     figures.trace_hash = network_.trace_hash();
     return figures;
@@ -197,8 +234,8 @@ class Fleet {
       // Those that will die come first.
       EngineCore& engine =
           i < options_.killed ? Machine("victim", i) : Machine("servers", i % options_.machines);
-      servers_.push_back(std::make_unique<FleetServer>(engine, StrCat("s", i), options_.service_us,
-                                                       random_.Next64()));
+      servers_.push_back(
+          std::make_unique<FleetServer>(engine, i, options_.service_us, random_.Next64()));
       WEFT_RETURN_IF_ERROR(servers_.back()->Start());
       addresses_.push_back({servers_.back()->address()});
     }
@@ -208,6 +245,9 @@ class Fleet {
     channel.max_streams = 0;
     channel.link.window_slots = kWindowSlots;
     channel.retry.max_attempts = 3;
+    if (options_.policy == BalancingPolicy::kConsistentHash) {
+      for (uint32_t i = 0; i < options_.keys; ++i) keys_.push_back(ServerKeyOf(StrCat("key ", i)));
+    }
     BalancingOptions balancing;
     balancing.policy = options_.policy;
     balancing.max_servers = options_.part;
@@ -215,7 +255,7 @@ class Fleet {
       balancing.client_number = i;
       clients_.push_back(std::make_unique<FleetClient>(Machine("clients", i % options_.machines),
                                                        options_.calls_per_s, options_.timeout_us,
-                                                       random_.Next64()));
+                                                       keys_, random_.Next64()));
       WEFT_RETURN_IF_ERROR(clients_.back()->Open(channel, balancing, addresses_));
     }
     return absl::OkStatus();
@@ -256,18 +296,21 @@ class Fleet {
     return std::stoul(facts.server.address.substr(sizeof("sim:s") - 1));
   }
 
+  // `part`: of phase_ns().
   template <class Event>
-  FleetPhase RunPhase(Event&& event) {
+  FleetPhase RunPhase(double part, Event&& event) {
     for (const auto& server : servers_) server->calls = 0;
     FleetPhase before;
     Count(before);
-    const uint64_t end_ns = now_ns() + phase_ns();
+    const auto length_ns = static_cast<uint64_t>(part * static_cast<double>(phase_ns()));
+    const uint64_t end_ns = now_ns() + length_ns;
     event();
     if (now_ns() < end_ns) network_.RunFor(end_ns - now_ns());
     FleetPhase phase;
     Count(phase);
     phase.failed -= before.failed;
     phase.retries -= before.retries;
+    phase.moved -= before.moved;
     phase.load = LoadNow();
     return phase;
   }
@@ -275,6 +318,7 @@ class Fleet {
   void Count(FleetPhase& phase) {
     for (const auto& client : clients_) {
       phase.failed += client->failed;
+      phase.moved += client->moved;
       phase.retries += client->channel().stats().retries;
     }
   }
@@ -300,7 +344,7 @@ class Fleet {
     return load;
   }
 
-  // Until no client has a server of which `is_there` is true, or the phase is over.
+  // Until no client has a server of which `is_there` is true, or for phase_ns().
   template <class IsThere>
   double MsUntilNone(IsThere&& is_there) {
     const uint64_t begin_ns = now_ns();
@@ -366,9 +410,35 @@ class Fleet {
         MsUntilNone([&](const ServerFacts& facts) { return leaves(NumberOf(facts)); });
   }
 
+  uint32_t first_restarted() const { return options_.killed + options_.hung + options_.drained; }
+
+  // The list has them all the time. Each begins when a call runs there, if one does within a
+  // second. Shutdown() lets the network go on until it is over.
+  void RestartSome(FleetFigures& figures) {
+    for (uint32_t i = 0; i < options_.restarted; ++i) {
+      FleetServer& server = *servers_[first_restarted() + i];
+      const uint64_t patience_end_ns = now_ns() + kNsPerSec;
+      while (!server.is_busy() && now_ns() < patience_end_ns) network_.RunFor(kNsPerMs / 4);
+      const uint64_t begin_ns = now_ns();
+      const absl::Status again = server.Restart(figures);
+      WEFT_CHECK(again.ok());  // Ours: it has served at that address before
+      figures.longest_shutdown_ms =
+          std::max(figures.longest_shutdown_ms, static_cast<double>(now_ns() - begin_ns) / 1e6);
+    }
+  }
+
+  uint64_t FewestCallsAgain() const {
+    uint64_t fewest = options_.restarted == 0 ? 0 : ~uint64_t{0};
+    for (uint32_t i = 0; i < options_.restarted; ++i) {
+      fewest = std::min(fewest, servers_[first_restarted() + i]->calls_again());
+    }
+    return fewest;
+  }
+
   const FleetOptions options_;
   SimNetwork network_;
   Random random_;
+  std::vector<uint64_t> keys_;  // none: the policy is another one. Outlives the clients
   std::vector<std::unique_ptr<FleetServer>> servers_;
   std::vector<ListedServer> addresses_;
   std::vector<std::unique_ptr<FleetClient>> clients_;
@@ -386,17 +456,30 @@ absl::Status Check(const FleetOptions& options) {
   WEFT_RETURN_IF_ERROR(bounded("calls_per_s", options.calls_per_s, 0.001, 10'000));
   WEFT_RETURN_IF_ERROR(bounded("seconds", options.seconds, 2, 3600));
   WEFT_RETURN_IF_ERROR(bounded("machines", options.machines, 1, 1000));
-  return bounded("killed + hung + drained", options.killed + options.hung + options.drained, 0,
+  WEFT_RETURN_IF_ERROR(bounded("keys", options.keys, 1, 100'000));
+  // As doubles, whose sum does not overflow.
+  return bounded("killed + hung + drained + restarted",
+                 double{0} + options.killed + options.hung + options.drained + options.restarted, 0,
                  options.servers - 1);
 }
 
 std::string PhaseText(const char* name, const FleetPhase& phase) {
   const FleetLoad& load = phase.load;
   return absl::StrFormat(
-      "%-8s %9d calls, %d failed, %d retries; of a server that is well: %d to %d calls, mean %.1f, "
-      "deviation %.1f %% (by chance: %.1f %%)\n",
+      "%-10s %9d calls, %d failed, %d retries; of a server that is well: %d to %d calls, mean "
+      "%.1f, deviation %.1f %% (by chance: %.1f %%)\n",
       name, load.calls, phase.failed, phase.retries, load.least, load.most, load.mean,
       100 * load.deviation, 100 * load.deviation_of_chance);
+}
+
+// With consistent hash alone.
+std::string MovedText(const FleetOptions& options, const FleetFigures& figures) {
+  if (options.policy != BalancingPolicy::kConsistentHash) return "";
+  return absl::StrFormat(
+      "moved      %d keys; calls that another server of the client's has answered than the last "
+      "one with their key: %d steady, %d killed, %d hung, %d drained, %d restarted\n",
+      options.keys, figures.steady.moved, figures.killed.moved, figures.hung.moved,
+      figures.drained.moved, figures.restarted.moved);
 }
 
 }  // namespace
@@ -414,19 +497,26 @@ std::string FleetText(const FleetOptions& options, const FleetFigures& figures) 
              options.servers, options.clients, options.part, options.seed, figures.connections,
              figures.connected_ms, figures.fewest_clients, figures.most_clients) +
          PhaseText("steady", figures.steady) + PhaseText("killed", figures.killed) +
-         absl::StrFormat("         %d servers died; after %.0f ms no client chose one any more\n",
+         absl::StrFormat("           %d servers died; after %.0f ms no client chose one any more\n",
                          options.killed, figures.last_client_knew_ms) +
          PhaseText("hung", figures.hung) +
          absl::StrFormat(
-             "         %d servers hang; each got %.1f calls in the first second, and %.1f in "
+             "           %d servers hang; each got %.1f calls in the first second, and %.1f in "
              "the last; %d ejections\n",
              options.hung, figures.hung_calls_first_s, figures.hung_calls_last_s,
              figures.ejections) +
          PhaseText("drained", figures.drained) +
          absl::StrFormat(
-             "         %d servers left the list; the last connection ended after %.0f ms\n"
-             "trace      %016x\n",
-             options.drained, figures.last_drained_ms, figures.trace_hash);
+             "           %d servers left the list; the last connection ended after %.0f ms\n",
+             options.drained, figures.last_drained_ms) +
+         PhaseText("restarted", figures.restarted) +
+         absl::StrFormat(
+             "           %d servers shut down in turn, each within %.0f ms: %d calls ran there, of "
+             "which %d were cut, and %d that came were refused as not run; serving again, each had "
+             "%d or more\n",
+             options.restarted, figures.longest_shutdown_ms, figures.running_at_shutdown,
+             figures.cut_by_shutdown, figures.refused_by_shutdown, figures.fewest_calls_again) +
+         MovedText(options, figures) + absl::StrFormat("trace      %016x\n", figures.trace_hash);
 }
 
 }  // namespace weft::bench

@@ -1,7 +1,7 @@
 // A fleet in one process: many servers of one service, and many clients with a channel over them
-// each (docs/balancing.md), on the simulated network. Servers die, hang and leave the list while
-// clients call; figures say how evenly load lies, and for how long a server that is no good is
-// called. The same options give the same run, event by event.
+// each (docs/balancing.md), on the simulated network. Servers die, hang, leave the list and are
+// started anew while clients call; figures say how evenly load lies, and for how long a server that
+// is no good is called. The same options give the same run, event by event.
 //
 // Machines are simulated engines. A machine of the fleet is host to many servers, or to many
 // clients; a server that is to die has a machine of its own.
@@ -9,7 +9,9 @@
 //   1. all clients connect, and call for `seconds`
 //   2. `killed` servers die at once, and the clients call on for `seconds`
 //   3. `hung` servers take calls and never answer; `seconds`
-//   4. a list without `drained` servers reaches each client; `seconds`
+//   4. a list without `drained` servers reaches each client; half of `seconds`
+//   5. `restarted` servers shut down with grace, one after the other, and each serves again at its
+//      address; half of `seconds`, or longer if that takes longer
 //
 // Threads: one. Lifetime: RunFleet() leaves nothing behind.
 // Errors: INVALID_ARGUMENT names the option; a run that does not come to its end says where it is.
@@ -23,6 +25,9 @@
 
 namespace weft::bench {
 
+// Of a server that shuts down: far more than calls take here.
+inline constexpr uint64_t kFleetGraceUs = 10'000'000;
+
 struct FleetOptions {
   uint32_t servers = 1000;
   uint32_t clients = 10'000;
@@ -35,6 +40,10 @@ struct FleetOptions {
   uint32_t killed = 10;
   uint32_t hung = 10;
   uint32_t drained = 10;
+  uint32_t restarted = 10;
+  // kConsistentHash: each call is about one of these, at random, which are the same for all
+  // clients.
+  uint32_t keys = 100;
   uint32_t machines = 16;  // for clients, and as many for servers
   uint64_t seed = 1;
 };
@@ -54,6 +63,8 @@ struct FleetPhase {
   FleetLoad load;
   uint64_t failed = 0;   // calls, after all attempts
   uint64_t retries = 0;  // attempts after the first
+  uint64_t moved = 0;    // kConsistentHash: that another server has answered than the last one of
+                         // the same client and key
 };
 
 struct FleetFigures {
@@ -70,7 +81,14 @@ struct FleetFigures {
   uint64_t ejections = 0;
   FleetPhase drained;
   double last_drained_ms = 0;  // until no client has a connection to a server that left the list
-  uint64_t trace_hash = 0;     // of all events
+  FleetPhase restarted;
+  double longest_shutdown_ms = 0;    // Server::Shutdown(), whose grace is kFleetGraceUs
+  uint64_t running_at_shutdown = 0;  // calls, when their server began to shut down
+  // Calls that had left when their server said goodbye, and did not run there.
+  uint64_t refused_by_shutdown = 0;
+  uint64_t cut_by_shutdown = 0;     // calls that ran, and whose connection was gone at their end
+  uint64_t fewest_calls_again = 0;  // of a restarted server, since it serves again
+  uint64_t trace_hash = 0;          // of all events
 };
 
 absl::StatusOr<FleetFigures> RunFleet(const FleetOptions& options);

@@ -15,6 +15,7 @@ FleetOptions Small() {
   options.killed = 2;
   options.hung = 2;
   options.drained = 2;
+  options.restarted = 2;
   options.machines = 2;
   return options;
 }
@@ -53,6 +54,33 @@ TEST_F(FleetTest, AServerThatHangsIsSoonLeftAlone) {
 TEST_F(FleetTest, AListThatChangesFailsNoCall) {
   EXPECT_EQ(Figures().drained.failed, 0u);
   EXPECT_LT(Figures().last_drained_ms, 1000);
+}
+
+// A call that has left when its server says goodbye is refused as not run, and goes to another one.
+TEST_F(FleetTest, ServersThatShutDownWithGraceFailNoCallAndAreUsedAgain) {
+  EXPECT_EQ(Figures().restarted.failed, 0u);
+  EXPECT_GE(Figures().running_at_shutdown, Small().restarted);
+  EXPECT_EQ(Figures().cut_by_shutdown, 0u);
+  EXPECT_EQ(Figures().restarted.retries, Figures().refused_by_shutdown);
+  EXPECT_GT(Figures().restarted.load.calls, 500u);
+  EXPECT_LT(Figures().longest_shutdown_ms, kFleetGraceUs / 1e3);
+  EXPECT_GT(Figures().fewest_calls_again, 0u);
+}
+
+TEST_F(FleetTest, AKeyStaysWithItsServerUntilThatIsGone) {
+  FleetOptions options = Small();
+  options.policy = BalancingPolicy::kConsistentHash;
+  options.clients = 30;
+  options.seconds = 2;
+  options.keys = 20;
+  const FleetFigures figures = *RunFleet(options);
+  EXPECT_EQ(figures.steady.moved, 0u);
+  EXPECT_EQ(figures.steady.failed + figures.killed.failed + figures.drained.failed +
+                figures.restarted.failed,
+            0u);
+  // Those of the two servers of thirty that have died, once each.
+  EXPECT_GT(figures.killed.moved, 0u);
+  EXPECT_LT(figures.killed.moved, options.clients * options.keys / 5);
 }
 
 TEST_F(FleetTest, TheSameSeedGivesTheSameRun) {

@@ -16,12 +16,14 @@ const weft::bench::FleetOptions kDefaults;
 ABSL_FLAG(uint32_t, servers, kDefaults.servers, "servers");
 ABSL_FLAG(uint32_t, clients, kDefaults.clients, "clients");
 ABSL_FLAG(uint32_t, part, kDefaults.part, "servers that a client connects to");
-ABSL_FLAG(std::string, policy, "least_loaded", "round_robin or least_loaded");
+ABSL_FLAG(std::string, policy, "least_loaded", "round_robin, least_loaded or consistent_hash");
 ABSL_FLAG(double, calls_per_s, kDefaults.calls_per_s, "calls of each client in a second");
 ABSL_FLAG(double, seconds, kDefaults.seconds, "virtual time of each phase");
 ABSL_FLAG(uint32_t, killed, kDefaults.killed, "servers that die");
 ABSL_FLAG(uint32_t, hung, kDefaults.hung, "servers that never answer any more");
 ABSL_FLAG(uint32_t, drained, kDefaults.drained, "servers that leave the list");
+ABSL_FLAG(uint32_t, restarted, kDefaults.restarted, "servers that shut down and serve again");
+ABSL_FLAG(uint32_t, keys, kDefaults.keys, "with consistent_hash: what calls are about");
 ABSL_FLAG(uint64_t, seed, kDefaults.seed, "of all that is random");
 
 int main(int argc, char** argv) {
@@ -35,12 +37,16 @@ int main(int argc, char** argv) {
   options.killed = absl::GetFlag(FLAGS_killed);
   options.hung = absl::GetFlag(FLAGS_hung);
   options.drained = absl::GetFlag(FLAGS_drained);
+  options.restarted = absl::GetFlag(FLAGS_restarted);
+  options.keys = absl::GetFlag(FLAGS_keys);
   options.seed = absl::GetFlag(FLAGS_seed);
   const std::string policy = absl::GetFlag(FLAGS_policy);
   if (policy == "round_robin") {
     options.policy = weft::BalancingPolicy::kRoundRobin;
+  } else if (policy == "consistent_hash") {
+    options.policy = weft::BalancingPolicy::kConsistentHash;
   } else if (policy != "least_loaded") {
-    std::cerr << "--policy is round_robin or least_loaded" << std::endl;
+    std::cerr << "--policy is round_robin, least_loaded or consistent_hash" << std::endl;
     return 2;
   }
   const auto figures = weft::bench::RunFleet(options);
