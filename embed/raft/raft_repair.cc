@@ -1,5 +1,6 @@
 #include "embed/raft/raft_repair.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
@@ -36,6 +37,25 @@ raft_index FirstConflict(const raft& raft, const raft_append_entries& message) {
     if (term != message.entries[i].term) return before + 1 + i;
   }
   return 0;
+}
+
+// This member's log will be the leader's, up to the end of this message. 0: it refuses it, or it is
+// about something else.
+raft_index SameAfter(const raft& raft, const raft_message& message) {
+  if (message.type == RAFT_IO_INSTALL_SNAPSHOT) return message.install_snapshot.last_index;
+  if (message.type != RAFT_IO_APPEND_ENTRIES) return 0;
+  const raft_append_entries& append = message.append_entries;
+  const raft_index before = append.prev_log_index;
+  if (before > 0) {
+    const raft_term own_term = TermAt(raft.log, before);
+    if (own_term == 0 || own_term != append.prev_log_term) return 0;
+  }
+  return before + append.n_entries;
+}
+
+raft_term TermOfLeader(const raft_message& message) {
+  if (message.type == RAFT_IO_INSTALL_SNAPSHOT) return message.install_snapshot.term;
+  return message.type == RAFT_IO_APPEND_ENTRIES ? message.append_entries.term : 0;
 }
 
 // --- configurations ------------------------------------------------------------------------------
@@ -103,6 +123,12 @@ void RaftRepair::KeepSnapshot(const raft_snapshot& snapshot) {
 
 void RaftRepair::BeforeMessage(raft* raft, const raft_message& message) {
   ForgetCoveredChange(raft);
+  const raft_term term = TermOfLeader(message);
+  if (term > leaders_term_) {
+    leaders_term_ = term;
+    same_ = 0;
+  }
+  if (term != 0 && term == leaders_term_) same_ = std::max(same_, SameAfter(*raft, message));
   if (message.type != RAFT_IO_APPEND_ENTRIES || raft->state == RAFT_UNAVAILABLE) return;
   const raft_index conflict = FirstConflict(*raft, message.append_entries);
   // What is committed does not go: libraft ends itself then.
@@ -129,6 +155,16 @@ bool RaftRepair::PermitSnapshot(const raft* raft) {
   }
   change_index_ = LastChangeBefore(raft->log, LastIndex(raft->log) + 1);
   return change_index_ <= raft->last_applied;
+}
+
+raft_message RaftRepair::Correct(const raft_message& message) const {
+  raft_message correct = message;
+  if (message.type != RAFT_IO_APPEND_ENTRIES_RESULT) return correct;
+  raft_append_entries_result& result = correct.append_entries_result;
+  if (result.rejected != 0) return correct;
+  const raft_index same = result.term == leaders_term_ ? same_ : 0;
+  result.last_log_index = std::min(result.last_log_index, same);
+  return correct;
 }
 
 void RaftRepair::AfterFailedWrite(raft* raft) {

@@ -1,10 +1,11 @@
 // What libraft 0.15 does wrong with a group's configuration, and when a disk fails, put right from
 // outside.
 //
-// Its user wraps six of the functions that libraft is given, as examples/raftkv/replica.cc does:
+// Its user wraps seven of the functions that libraft is given, as examples/raftkv/replica.cc does:
 //
 //   io->load, io->snapshot_put:   repair.KeepSnapshot(snapshot);          each one that passes
 //   io->set_term, io->set_vote:   RaftRepair::AfterFailedWrite(&raft);    where it was not written
+//   io->send:                     repair.Correct(message)                 in place of the message
 //   io->start's receive:          repair.BeforeMessage(&raft, message);   then libraft's own
 //   fsm->snapshot:                if (!repair.PermitSnapshot(raft)) return RAFT_BUSY;
 //
@@ -22,20 +23,26 @@
 //   4. C1 e C2, then another    configuration_uncommitted_index still names C2, which the snapshot
 //      member's snapshot        has taken the place of, and a later conflict rolls back.
 //
-// And one with an election:
+// And one each with an election and with answers:
 //
 //   5. TimeoutNow, disk fails   convertToCandidate() makes a candidate that cannot store its vote a
 //                               follower again, but leaves a candidate's flags where a follower has
 //                               its leader's address, frees that, and the process ends.
+//   6. C1 e, a new leader       A follower answers a new leader with the end of its own log or
+//                               disk, e, about which it was not asked. If the leader has an entry
+//                               of its own there by then, it takes the two for the same, and
+//                               commits what it alone has.
 //
 // BeforeMessage() sees which entries libraft is about to take off its log. If there is a change
 // among them (1, 2), it puts the configuration before it in place: that of an earlier entry, or of
 // the last snapshot. It forgets a change that a snapshot has taken the place of (4).
 // PermitSnapshot() lets snapshots wait for a change that is under way (3). AfterFailedWrite()
-// clears the flags, which nobody reads any more (5).
+// clears the flags, which nobody reads any more (5). Correct() lets an answer say no more than what
+// the leader of its term has compared: up to the last entry of a message that this member takes, or
+// the end of its snapshot, both logs are the same (6).
 //
-// libraft_defects_test.cc plays the five in libraft's own simulated cluster, without any of this,
-// and one more that is not mended here.
+// libraft_defects_test.cc plays all of them in libraft's own simulated cluster, without any of
+// this.
 //
 // It reads libraft's log as raft.h of 0.15 lays it out.
 //
@@ -63,6 +70,8 @@ class RaftRepair {
   // False: a change of members is under way. Remembers it, and goes on to refuse until it is
   // applied or gone.
   bool PermitSnapshot(const raft* raft);
+  // What libraft sends, as it should be said. Its payload stays libraft's.
+  raft_message Correct(const raft_message& message) const;
   // For each term and vote that could not be stored, before libraft is told so.
   static void AfterFailedWrite(raft* raft);
 
@@ -70,6 +79,8 @@ class RaftRepair {
   raft_configuration snapshot_;    // of the last snapshot
   raft_index snapshot_index_ = 0;  // its entry; 0: there is none
   raft_index change_index_ = 0;    // for which snapshots wait
+  raft_term leaders_term_ = 0;     // of the last leader that was heard
+  raft_index same_ = 0;            // so far its log and this member's are the same
 };
 
 }  // namespace weft::embed

@@ -202,5 +202,49 @@ TEST(RaftRepair, AMemberThatIsToLeadAndCannotStoreItsVoteEndsWithAnError) {
   EXPECT_TRUE(group.Commit("two")) << "the other two go on";
 }
 
+// What a follower stores for an old leader while a new one has an entry of its own there, too.
+TEST(RaftRepair, AnAnswerSaysNoMoreThanItsLeaderHasAskedAbout) {
+  RaftGroup group(/*seed=*/26, {1, 2, 3});
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(group.Commit("entry " + std::to_string(i)));
+  ASSERT_TRUE(group.AllHave(5));
+  raft* const follower = group.member(group.Leader()->id() % 3 + 1).get();
+  const raft_term term = follower->current_term;
+  const raft_index last = raft_last_index(follower);
+  RaftRepair repair;
+  const auto hear = [&](raft_term from, raft_index before, raft_term term_before) {
+    raft_message message = {};
+    message.type = RAFT_IO_APPEND_ENTRIES;
+    message.append_entries.term = from;
+    message.append_entries.prev_log_index = before;
+    message.append_entries.prev_log_term = term_before;
+    repair.BeforeMessage(follower, message);
+  };
+  const auto said = [&](raft_term to, raft_index rejected = 0) {
+    raft_message message = {};
+    message.type = RAFT_IO_APPEND_ENTRIES_RESULT;
+    message.append_entries_result = {to, rejected, last};
+    return repair.Correct(message).append_entries_result.last_log_index;
+  };
+  EXPECT_EQ(said(term), 0u) << "no leader has asked";
+  hear(term, last - 2, term);
+  EXPECT_EQ(said(term), last - 2);
+  hear(term, last, term + 7);  // another entry than this member's: it refuses
+  EXPECT_EQ(said(term), last - 2);
+  EXPECT_EQ(said(term, /*rejected=*/last), last) << "a hint where to go on";
+  hear(term, last - 3, term);  // has come late
+  EXPECT_EQ(said(term), last - 2);
+  hear(term, last, term);
+  EXPECT_EQ(said(term), last);
+  hear(term + 1, last - 4, term);
+  EXPECT_EQ(said(term + 1), last - 4) << "of a new leader";
+  EXPECT_EQ(said(term + 2), 0u) << "of one who has said nothing yet";
+  raft_message snapshot = {};
+  snapshot.type = RAFT_IO_INSTALL_SNAPSHOT;
+  snapshot.install_snapshot.term = term + 1;
+  snapshot.install_snapshot.last_index = last;
+  repair.BeforeMessage(follower, snapshot);
+  EXPECT_EQ(said(term + 1), last);
+}
+
 }  // namespace
 }  // namespace weft::embed::test

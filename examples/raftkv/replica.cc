@@ -111,6 +111,13 @@ struct Replica::Functions {
         });
   }
 
+  static int Send(raft_io* io, raft_io_send* request, const raft_message* message,
+                  raft_io_send_cb callback) {
+    Replica& self = Self(io);
+    const raft_message correct = self.repair_.Correct(*message);
+    return self.disk_.send(io, request, &correct, callback);
+  }
+
   // libraft's, with what it has put there.
   struct Append {
     raft_io_append mine = {};
@@ -278,6 +285,7 @@ Replica::Replica(raft_io* io, StateMachine* state, const ReplicaOptions& options
   io->load = Functions::Load;
   io->set_term = Functions::SetTerm;
   io->set_vote = Functions::SetVote;
+  io->send = Functions::Send;
   io->start = Functions::Start;
   io->append = Functions::AppendEntries;
   io->snapshot_put = Functions::PutSnapshot;
@@ -294,6 +302,7 @@ Replica::~Replica() {
   io_->load = disk_.load;
   io_->set_term = disk_.set_term;
   io_->set_vote = disk_.set_vote;
+  io_->send = disk_.send;
   io_->start = disk_.start;
   io_->append = disk_.append;
   io_->snapshot_put = disk_.snapshot_put;

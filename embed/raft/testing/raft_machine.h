@@ -160,7 +160,8 @@ class RaftMachine {
                   raft_io_send_cb callback) {
       RaftMachine& self = Self(each);
       const bool was_sending = std::exchange(self.sending_, true);
-      const int code = self.wrapped_.send(each, request, message, callback);
+      const raft_message correct = self.repair_.Correct(*message);
+      const int code = self.wrapped_.send(each, request, &correct, callback);
       self.sending_ = was_sending;
       return code;
     };
