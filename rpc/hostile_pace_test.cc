@@ -114,12 +114,16 @@ class LaterExecutor final : public Executor {
   std::deque<Function<void()>> tasks;
 };
 
-// Its Store() blocks until it has the payload.
+// Its Store() blocks until it has the payload, its Load() until the client has it.
 class BlockingService final : public PayloadService {
  public:
   using PayloadService::PayloadService;
   absl::Status Store(ServerContext& context, const Part& request, Parcel*) override {
     ended = context.bulk().Fetch(request.data(), memory().slice(0, request.data().length()));
+    return *ended;
+  }
+  absl::Status Load(ServerContext& context, const Part& request, Parcel* reply) override {
+    ended = context.bulk().Push(memory().slice(0, request.length()), reply->mutable_data());
     return *ended;
   }
   std::optional<absl::Status> ended;
@@ -128,6 +132,7 @@ class BlockingService final : public PayloadService {
 class SilentWindowsTest : public PayloadTest {
  protected:
   static constexpr uint16_t kExchange = 0;
+  static constexpr uint16_t kLoad = 2;
   static constexpr uint16_t kStore = 3;
 
   ~SilentWindowsTest() override {
@@ -154,6 +159,29 @@ class SilentWindowsTest : public PayloadTest {
     EncodeRequest({{0, 1}, kStore, remaining_us}, request.data(), RequestKind(1));
     return request;
   }
+  Bytes LoadRequest(uint32_t remaining_us) {
+    Part part;
+    part.set_length(1000);
+    Bytes request =
+        RequestWithWindows({0, 1}, kLoad, {{{7, 0, 1000}, kMayWrite}}, part.SerializeAsString());
+    EncodeRequest({{0, 1}, kLoad, remaining_us}, request.data(), RequestKind(1));
+    return request;
+  }
+  // Its handler blocks in a transfer that the client never answers: it ends with the call.
+  void ExpectToEndWithItsDeadline(const Bytes& request) {
+    StartBlocking();
+    DialAndNeverAnswer();
+    peer_.Send(request);
+    ASSERT_TRUE(RunUntil([&] { return !executor_.tasks.empty(); }));
+    const uint64_t start_ns = network_.clock().NowNs();
+    executor_.RunAll();
+    ASSERT_TRUE(blocking_.ended.has_value());
+    EXPECT_FALSE(blocking_.ended->ok());
+    EXPECT_LE(network_.clock().NowNs() - start_ns, 1 * kNsPerSec + 1100 * kNsPerMs)
+        << "the deadline, and what a transfer may be late";
+    ASSERT_TRUE(RunUntil([&] { return !peer_.why.ok(); }));
+    EXPECT_TRUE(NamesTheOption(peer_.why)) << peer_.why;
+  }
 
   LaterExecutor executor_;
   BlockingService blocking_{kServerBytes};
@@ -177,18 +205,11 @@ TEST_F(SilentWindowsTest, AFetchThatIsNotAnsweredEndsWithItsConnection) {
 
 // A thread of the executor for each such call was gone until the server ended.
 TEST_F(SilentWindowsTest, ABlockingFetchEndsWithItsCallsDeadline) {
-  StartBlocking();
-  DialAndNeverAnswer();
-  peer_.Send(StoreRequest(/*remaining_us=*/1'000'000));
-  ASSERT_TRUE(RunUntil([&] { return !executor_.tasks.empty(); }));
-  const uint64_t start_ns = network_.clock().NowNs();
-  executor_.RunAll();
-  ASSERT_TRUE(blocking_.ended.has_value());
-  EXPECT_FALSE(blocking_.ended->ok());
-  EXPECT_LE(network_.clock().NowNs() - start_ns, 1 * kNsPerSec + 1100 * kNsPerMs)
-      << "the deadline, and what a transfer may be late";
-  ASSERT_TRUE(RunUntil([&] { return !peer_.why.ok(); }));
-  EXPECT_TRUE(NamesTheOption(peer_.why)) << peer_.why;
+  ExpectToEndWithItsDeadline(StoreRequest(/*remaining_us=*/1'000'000));
+}
+
+TEST_F(SilentWindowsTest, ABlockingPushEndsWithItsCallsDeadline) {
+  ExpectToEndWithItsDeadline(LoadRequest(/*remaining_us=*/1'000'000));
 }
 
 TEST_F(SilentWindowsTest, ABlockingFetchWithoutADeadlineEndsWithItsConnection) {

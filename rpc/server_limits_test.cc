@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "core/strings.h"
 #include "rpc/client/client_context.h"
 #include "rpc/testing/once_test.h"
+#include "rpc/testing/raw_peer.h"
 #include "rpc/testing/rpc_test.h"
 #include "rpc/testing/signal_service.h"
 #include "rpc/testing/stream_test.h"
@@ -71,6 +73,92 @@ class ServerLimitsTest : public RpcTest {
 
   std::deque<Outcome> outcomes_;
 };
+
+// --- connections --------------------------------------------------------------------------------
+
+// Clients that make connections and nothing else.
+class ServerConnectionsTest : public RpcTest {
+ protected:
+  ~ServerConnectionsTest() override {
+    for (RawPeer& peer : peers_) {
+      if (peer.connection != nullptr) peer.connection->Close("done");
+    }
+    EXPECT_TRUE(RunUntil([&] {
+      return std::all_of(peers_.begin(), peers_.end(),
+                         [](const RawPeer& peer) { return peer.connection == nullptr; });
+    }));
+  }
+  // One more connection of this node, or why it has none.
+  RawPeer& Dial(const std::string& node) {
+    RawPeer& peer = peers_.emplace_back();
+    peer.Dial(CoreOf(network_.Node(node)).transport());
+    EXPECT_TRUE(RunUntil([&] { return peer.connection != nullptr || !peer.why.ok(); }));
+    return peer;
+  }
+  void ExpectServedAt(const std::string& node) {
+    auto channel = Channel::Open(CoreOf(network_.Node(node)), "sim:server");
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    Data reply;
+    EXPECT_TRUE(Probe::Stub(**channel).Echo(Data(), &reply).ok()) << node;
+  }
+
+  std::deque<RawPeer> peers_;
+};
+
+TEST_F(ServerConnectionsTest, OneWhoTakesAllHeCanLeavesRoomToOthers) {
+  ServerOptions options;
+  options.max_connections = 16;
+  StartServer(options);
+  for (int i = 0; i < 14; ++i) ASSERT_NE(Dial("greedy").connection, nullptr) << peers_.back().why;
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_TRUE(absl::IsResourceExhausted(Dial("greedy").why)) << peers_.back().why;
+  }
+  EXPECT_EQ(server_->stats().connections, 14u);
+  EXPECT_NE(Dial("other").connection, nullptr) << peers_.back().why;
+  ExpectServedAt("a third");
+  EXPECT_TRUE(absl::IsResourceExhausted(Dial("other").why)) << "it has one";
+  // He gets his places back when he closes.
+  for (int i = 0; i < 2; ++i) peers_[i].connection->Close("enough");
+  ASSERT_TRUE(RunUntil([&] { return server_->stats().connections == 13; }));
+  EXPECT_NE(Dial("greedy").connection, nullptr) << peers_.back().why;
+}
+
+TEST_F(ServerConnectionsTest, OneHasNoMoreThanItsNumberAndComesAgain) {
+  ServerOptions options;
+  options.max_connections_of_one = 2;
+  StartServer(options);
+  RawPeer& first = Dial("greedy");
+  ASSERT_NE(first.connection, nullptr);
+  ASSERT_NE(Dial("greedy").connection, nullptr);
+  EXPECT_TRUE(absl::IsResourceExhausted(Dial("greedy").why)) << peers_.back().why;
+  auto channel =
+      Channel::Open(CoreOf(network_.Node("greedy")), "sim:server", {.connect_at_once = false});
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  Outcome outcome;
+  Probe::Stub stub(**channel);
+  stub.Echo(Data(), &outcome.reply, {}, outcome.Callback());
+  ASSERT_TRUE(RunUntil([&] { return outcome.done(); }));
+  // To a call it is a server that it cannot have now.
+  EXPECT_TRUE(absl::IsUnavailable(*outcome.status)) << *outcome.status;
+  EXPECT_NE(outcome.status->ToString().find("ListenOptions::max_connections_of_one"),
+            std::string::npos)
+      << *outcome.status;
+  ExpectServedAt("other");
+  // As a channel whose server is full comes again by itself.
+  first.connection->Close("enough");
+  ASSERT_TRUE(RunUntil([&] { return server_->stats().connections <= 2; }));
+  network_.RunFor(2 * kNsPerSec);  // longer than it pauses
+  Data reply;
+  EXPECT_TRUE(stub.Echo(Data(), &reply).ok());
+}
+
+TEST_F(ServerConnectionsTest, MoreThanThereAreIsNoNumberForOne) {
+  ServerOptions options;
+  options.max_connections_of_one = options.max_connections + 1;
+  server_ = *Server::Create(server_engine(), options);
+  ASSERT_TRUE(server_->AddService(&service_).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(server_->Listen("sim:server")));
+}
 
 // --- what is refused ----------------------------------------------------------------------------
 

@@ -77,6 +77,13 @@ struct ListenOptions {
   std::string hello = {};  // opaque to the transport, given to every client; <= kMaxHelloBytes
   // Further clients are refused with RESOURCE_EXHAUSTED. Of all engines that share the listener.
   uint32_t max_connections = 1024;
+  // Among them of one client: whom TLS has proved to be the same (all who share a secret are); else
+  // one user, over shm and unix:; else one address (of IPv6 the first 64 bits). 1 to
+  // max_connections. 0: all but the last eighth of them, which is for clients that have none, one
+  // each; it is with other numbers as well, but for max_connections: then one may have everything.
+  // Lower: more clients have to take part to keep others out; proxies, and hosts with many
+  // programs, are refused sooner.
+  uint32_t max_connections_of_one = 0;
   // Clients come by TLS and prove who they are; others are told that they must. Not in the
   // simulated network.
   std::optional<SecurityOptions> security = {};

@@ -115,8 +115,9 @@ struct ServerOptions {
   // A socket's absolute path; max_sessions is 0. docs/guide.md, "Upgrade without a refused call".
   std::string handover_path = {};
   std::function<void()> on_handed_over = {};  // Shutdown() is due: it serves; not inside of this
-  uint32_t max_connections = 1024;  // ListenOptions::max_connections, of all engines together
-  LinkOptions link = {};            // paths and resources of each connection
+  uint32_t max_connections = 1024;      // ListenOptions::max_connections, of all engines together
+  uint32_t max_connections_of_one = 0;  // of one client; 0: all but an eighth (ListenOptions)
+  LinkOptions link = {};                // paths and resources of each connection
   // Whose handles a client may use (transport/region_handle.h), and a peer, whoever has dialed:
   // called on the engine for each connection, before its first request. Null: kDefaultTenant.
   std::function<uint32_t(const PathInfo&)> tenant_of = {};

@@ -103,6 +103,7 @@ absl::Status Serve(Shared& shared, PathKind path, uint32_t connections, int cpu)
   ServerOptions options;
   options.link = OnlyPath(path);
   options.max_connections = connections;
+  options.max_connections_of_one = connections;  // all are this host's
   TracedService service;
   WEFT_ASSIGN_OR_RETURN(PolledServer server, PolledServer::Open(&service, options));
   std::snprintf(shared.address, kAddressBytes, "%s", server.address().c_str());

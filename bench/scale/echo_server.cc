@@ -70,6 +70,7 @@ class Role {
     ServerOptions options;
     options.link = OnlyPath(options_.path);
     options.max_connections = options_.max_connections;
+    options.max_connections_of_one = options_.max_connections;  // all are this host's
     options.spin_ns = options_.spin_ns;
     options.cpu = options_.cpu;
     if (polls()) {

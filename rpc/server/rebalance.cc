@@ -5,6 +5,7 @@
 #include "core/log.h"
 #include "rpc/operation/on_engine.h"
 #include "rpc/server/server_core.h"
+#include "transport/connection_quota.h"
 
 namespace weft {
 
@@ -42,7 +43,9 @@ void Rebalance::OnTimer() {
     least = std::min(least, count);
   }
   const uint32_t count = own_.stats().connections;
-  const uint32_t most = own_.options().max_connections;
+  // Who connects again has two connections for a moment, and so none of the reserved ones.
+  const uint32_t most =
+      PlacesForAll(own_.options().max_connections, own_.options().max_connections_of_one);
   uint32_t excess = Excess(count, least, all, most);
   // Of an even server nobody looks at the single connections.
   if (excess > 0) {

@@ -154,6 +154,7 @@ absl::StatusOr<std::shared_ptr<SharedListener>> ServerCore::AddListener(const st
   listen.link = options_.link;
   listen.hello = MakeHello().SerializeAsString();
   listen.max_connections = options_.max_connections;
+  listen.max_connections_of_one = options_.max_connections_of_one;
   listen.security = options_.security;
   listen.socket = socket;
   listen.engines = options_.engines;

@@ -112,24 +112,11 @@ absl::StatusOr<HandshakeStep> AcceptHandshake::OnClientHello(ByteSpan body) {
   hello_bytes_ = body.size();
   if (listener_->acceptor == nullptr) return absl::UnavailableError("the server stops listening");
   WEFT_ASSIGN_OR_RETURN(server_.version, NegotiateVersion(client_.versions, kProtocolVersions));
-  WEFT_RETURN_IF_ERROR(CheckRoom());
+  // Whoever it is: nobody has this key. OpenIfBothUp() knows it.
+  WEFT_RETURN_IF_ERROR(listener_->CheckRoom(Nonce128()));
   HandshakeStep step;
   step.decision = Decision::kAdmit;
   return step;
-}
-
-absl::Status AcceptHandshake::CheckRoom() const {
-  if (listener_->shared->connections.load(std::memory_order_relaxed) <
-      listener_->options.max_connections) {
-    return absl::OkStatus();
-  }
-  return RoomError();
-}
-
-absl::Status AcceptHandshake::RoomError() const {
-  return absl::ResourceExhaustedError(StrCat("the server has all ",
-                                             listener_->options.max_connections,
-                                             " connections (ListenOptions::max_connections)"));
 }
 
 // Fills the ServerHello in, all but what Offer() adds.
@@ -199,13 +186,7 @@ HandshakeStep AcceptHandshake::Offer() {
   state_ = State::kOffered;
   deadline_ns_ = own_.clock->NowNs() + listener_->options.link.connect_timeout_ns;
   server_.hello = listener_->options.hello;
-  const std::vector<PathCandidate>& candidates = connection_.facts->candidates;
-  const bool may_share_memory =
-      std::any_of(candidates.begin(), candidates.end(), [](const PathCandidate& candidate) {
-        return candidate.kind == PathKind::kShm &&
-               candidate.outcome == PathCandidate::Outcome::kNotTried;
-      });
-  if (may_share_memory) {  // one nonce, however many candidates a client makes of it
+  if (may_share_memory()) {  // one nonce, however many candidates a client makes of it
     server_.local_socket = listener_->local_socket;
     server_.local_nonce = {SecureRandom64(), SecureRandom64()};
     listener_->awaited[server_.local_nonce.high] = this;
@@ -214,6 +195,14 @@ HandshakeStep AcceptHandshake::Offer() {
   step.Send(ControlType::kServerHello, Encode(server_));
   server_.hello.clear();
   return step;
+}
+
+bool AcceptHandshake::may_share_memory() const {
+  const std::vector<PathCandidate>& candidates = connection_.facts->candidates;
+  return std::any_of(candidates.begin(), candidates.end(), [](const PathCandidate& candidate) {
+    return candidate.kind == PathKind::kShm &&
+           candidate.outcome == PathCandidate::Outcome::kNotTried;
+  });
 }
 
 absl::StatusOr<HandOver> AcceptHandshake::TakeNeighbour(const Nonce128& nonce,
@@ -320,10 +309,9 @@ HandshakeStep AcceptHandshake::OpenIfBothUp() {
   HandshakeStep step;
   if (!link_up_ || !peer_up_) return step;
   // Others may have come first. The control connection gives it back.
-  if (!listener_->TakeConnection()) {
-    step.EndWithBye(RoomError());
-    return step;
-  }
+  step.client = listener_->shared->KeyOf(connection_.facts->path.identity, connection_.peer_host);
+  const absl::Status taken = listener_->TakeConnection(step.client);
+  if (!taken.ok()) return Refuse(taken);
   ChooseCandidate(connection_.facts, candidate_,
                   StrCat(ChosenReason(server_.host, client_.host, own_offer(), peer_offer()),
                          SealingReason(own_, client_.limits, own_offer().kind)));

@@ -13,8 +13,13 @@
 // only then the control connection makes its FramedConnection, and asks Decide() which paths there
 // are. If there are any, and the application takes the client, Offer() answers it.
 //
+// A client has its connection when both are up, and not before: who says hello and never goes on
+// takes none from others. Who it is, and so how many it may have, may depend on the path as well:
+// over shared memory the kernel says which user it is.
+//
 // Threads, Lifetime: handshake.h; the listener's state outlives it.
-// Errors: a client's hello that is wrong is answered by a Refusal, anything after it by a Bye.
+// Errors: a client's hello that is wrong is answered by a Refusal, anything after it by a Bye; for
+//   want of a connection it is a Refusal at either time: RESOURCE_EXHAUSTED.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +30,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/counters.h"
 #include "transport/control/handshake.h"
 #include "transport/control/path_policy.h"
 #include "transport/control/shared_listener.h"
@@ -44,18 +50,15 @@ struct ListenerState {
         policy(std::move(policy)),
         shared(std::move(shared)) {}
 
-  // A connection's path is up. False: there are options.max_connections already.
-  [[nodiscard]] bool TakeConnection() {
-    uint32_t there_are = shared->connections.load(std::memory_order_relaxed);
-    while (there_are < options.max_connections) {
-      if (shared->connections.compare_exchange_weak(there_are, there_are + 1,
-                                                    std::memory_order_relaxed)) {
-        return true;
-      }
-    }
-    return false;
+  // Whether this client (SharedListener::KeyOf()) can have one more connection.
+  absl::Status CheckRoom(const Nonce128& client) {
+    return Counted(shared->CheckRoom(options, client));
   }
-  void EndConnection() { shared->connections.fetch_sub(1, std::memory_order_relaxed); }
+  // Its path is up: the same, and it has it until EndConnection().
+  absl::Status TakeConnection(const Nonce128& client) {
+    return Counted(shared->TakeConnection(options, client));
+  }
+  void EndConnection(const Nonce128& client) { shared->EndConnection(client); }
 
   Acceptor* acceptor;  // null: the listener is gone
   const ListenOptions options;
@@ -66,12 +69,20 @@ struct ListenerState {
   // With the listeners of other engines at this address: among them it has this number.
   const std::shared_ptr<SharedListener> shared;
   uint32_t number = 0;
+  // Clients for which there was no connection: counted here. Null: nowhere.
+  Counter* refused = nullptr;
   // Of clients that could not prove who they are the log has a line in kRefusalLogNs.
   uint64_t next_refusal_log_ns = 0;
   uint64_t refusals_not_logged = 0;
   // Handshakes whose client may present itself at the local socket, by the nonce's first half. At
   // most one for each handshake (newcomers.h).
   std::unordered_map<uint64_t, AcceptHandshake*> awaited;
+
+ private:
+  absl::Status Counted(absl::Status room) {
+    if (!room.ok() && refused != nullptr) refused->Increment();
+    return room;
+  }
 };
 
 class AcceptHandshake {
@@ -101,6 +112,8 @@ class AcceptHandshake {
   // A client has presented `nonce` at the local socket. As LocalProofServer::OnNeighbour.
   absl::StatusOr<HandOver> TakeNeighbour(const Nonce128& nonce, Neighbour* neighbour);
 
+  // After Decide(): the path may be shared memory, which tells who the client is.
+  bool may_share_memory() const;
   size_t hello_bytes() const { return hello_bytes_; }
   // When OnAlarm() is to be called; it may be called earlier.
   uint64_t alarm_ns() const { return deadline_ns_; }
@@ -115,9 +128,6 @@ class AcceptHandshake {
   void OpenDomains();
   absl::StatusOr<HandshakeStep> StartAttempt(const PathTry& wanted);
   HandshakeStep FailAttempt(std::string_view reason);
-  // RESOURCE_EXHAUSTED: the listener has all its connections.
-  absl::Status CheckRoom() const;
-  absl::Status RoomError() const;
   HandshakeStep OpenIfBothUp();
   void ForgetNonce();
   absl::StatusOr<FramingDomain*> OpenDomain(const PathOffer& offer) {

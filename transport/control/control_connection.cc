@@ -144,8 +144,12 @@ OwnSide ControlConnection::own_side() {
 }
 
 OwnConnection ControlConnection::own_connection() {
-  return {connection_->index(), connection_->token(), connection_->first_sequence(),
-          &connection_->facts(), limits_.engine_key};
+  return {connection_->index(),
+          connection_->token(),
+          connection_->first_sequence(),
+          &connection_->facts(),
+          limits_.engine_key,
+          listener_ == nullptr ? 0 : PeerHost(socket_->fd())};
 }
 
 // --- events --------------------------------------------------------------------------------------
@@ -353,7 +357,7 @@ void ControlConnection::Perform(HandshakeStep step) {
     }
   }
   if (step.decision == HandshakeStep::Decision::kOpen && listener_ != nullptr) {
-    is_client_ = true;
+    client_ = step.client;
     if (put_out_) return Fail(PutOutError());
     context_->newcomers->BecomeClient(this);
   }
@@ -434,14 +438,27 @@ void ControlConnection::StartProof(const ProofPlan& plan) {
 
 HandshakeStep ControlConnection::Admit() {
   auto& accept = std::get<AcceptHandshake>(handshake_);
-  absl::Status status =
-      context_->newcomers->BeginHandshake(this, accept.hello_bytes(), context_->now_ns());
+  PeerIdentity client = socket_->identity();
+  if (AddKernelCredentials(socket_->fd(), &client) &&
+      client.authentication == Authentication::kNone) {
+    client.authentication = Authentication::kKernelCredentials;
+  }
+  // No path is brought up in vain for a client that has all its connections; of one that only a
+  // path tells apart OpenIfBothUp() finds out.
+  const auto check_room = [&] {
+    return listener_->CheckRoom(listener_->shared->KeyOf(client, PeerHost(socket_->fd())));
+  };
+  const bool is_known = client.authentication != Authentication::kNone;
+  absl::Status status = is_known ? check_room() : absl::OkStatus();
+  if (status.ok()) {
+    status = context_->newcomers->BeginHandshake(this, accept.hello_bytes(), context_->now_ns());
+  }
   if (status.ok()) status = CreateConnection(/*handler=*/nullptr);
   if (!status.ok()) return accept.Refuse(status);
-  PeerIdentity client = socket_->identity();
-  AddKernelCredentials(socket_->fd(), &client);
   limits_.engine_key = context_->peers->ServerKey(client);
   if (!accept.Decide(own_connection())) return accept.EndWithoutPath();
+  if (!is_known && !accept.may_share_memory()) status = check_room();
+  if (!status.ok()) return accept.Refuse(status);
   // Whether it is let in may depend on who it is. What the kernel knows comes with the path.
   connection_->facts().path.identity = socket_->identity();
   const absl::StatusOr<ConnectionHandler*> handler = listener_->acceptor->OnIncoming(*connection_);
@@ -562,7 +579,10 @@ void ControlConnection::Finish(const absl::Status& why, bool peer_dead,
   SetAlarm(kNever);
   context_->newcomers->Leave(this);
   context_->peers->Leave(this);
-  if (std::exchange(is_client_, false)) listener_->EndConnection();
+  if (client_.has_value()) {
+    listener_->EndConnection(*client_);
+    client_.reset();
+  }
   if (listener_ != nullptr) context_->accepted.Sub(1);
   dialer_.reset();
   proof_.reset();

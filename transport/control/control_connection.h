@@ -82,6 +82,8 @@ struct ControlContext {
   Newcomers* newcomers = nullptr;
   PeerGroups* peers = nullptr;
   SharedTls* tls = nullptr;
+  // Clients for which there was no connection (connection_quota.h).
+  Counter connections_refused;
   Counter joins_refused;  // sockets that no link has waited for
   // Sockets for other engines, which those had no room for (shared_listener.h).
   Counter handovers_refused;
@@ -238,13 +240,13 @@ class ControlConnection final : public ListNode<ReadyTag>,
   Stage stage_;
   bool alarm_rang_ = false;
   bool had_turn_ = false;        // Run() was called
-  bool is_client_ = false;       // counted among the connections of listener_
   bool put_out_ = false;         // too many newcomers: it is to end
   bool lingering_ = false;       // counted in context_->lingering
   bool silent_ = false;          // the peer is declared dead
   uint64_t heard_bytes_ = 0;     // of socket_->received_bytes(), as the group knows it
   uint64_t judged_skipped_ = 0;  // of socket_->skipped_frames()
   RateBudget skip_budget_{kSkippedAtOnce, kSkippedIntervalNs};
+  std::optional<Nonce128> client_;  // whose it is, counted among the connections of listener_
   std::optional<std::string> bye_;  // the peer's reason, once the connection was open
   absl::Status broken_;             // of kBroken
   absl::Status misconduct_;         // what the peer has done since Open that ends the connection

@@ -46,6 +46,7 @@ struct OwnConnection {
   uint32_t first_sequence = 0;
   ConnectionFacts* facts = nullptr;
   Nonce128 engine_key = {};  // the server's, told in its hello: it depends on who the client is
+  uint64_t peer_host = 0;    // the server's: PeerHost() of the client
 };
 
 // A link to start.
@@ -89,6 +90,7 @@ struct HandshakeStep {
   Decision decision = Decision::kWait;
   absl::Status why;           // kEnd
   ControlLimits peer_limits;  // kOpen
+  Nonce128 client = {};       // kOpen, the server's: whose connection is taken (ListenerState)
 
   void Send(ControlType type, std::string body) { send.push_back({type, std::move(body)}); }
   // The rest of the step: the connection ends, and nothing is said.

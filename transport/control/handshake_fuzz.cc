@@ -358,6 +358,12 @@ class Server final : Session {
       WEFT_CHECK(facts_.candidates.size() <= kMaxCandidates);
     }
   }
+  // So many connections are another client's.
+  void SetOthers(ListenerState& listener, uint32_t count) {
+    constexpr Nonce128 kOther = {1, 1};
+    for (; others_ > count; --others_) listener.EndConnection(kOther);
+    while (others_ < count && listener.TakeConnection(kOther).ok()) ++others_;
+  }
   HandshakeStep Event(AcceptHandshake& accept, ListenerState& listener) {
     switch (input_.Below(12)) {
       case 0:
@@ -370,7 +376,7 @@ class Server final : Session {
       case 3:
         return accept.OnProtocolError(absl::DataLossError("as the reader says"), AnyGreeting());
       case 4:
-        listener.shared->connections = input_.Below(3);
+        SetOthers(listener, input_.Below(3));
         return {};
       case 5: {
         if (listener.awaited.empty()) return {};  // as the listener looks it up
@@ -390,6 +396,8 @@ class Server final : Session {
         return HearAny(accept);
     }
   }
+
+  uint32_t others_ = 0;  // connections
 };
 
 class Client final : Session {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "core/counters.h"
 #include "gtest/gtest.h"
 #include "transport/control/accept_handshake.h"
 #include "transport/control/dial_handshake.h"
@@ -266,6 +267,7 @@ class AcceptHandshakeTest : public testing::Test {
                   *ReadPathPolicy(DialOptions({PathKind::kShm, PathKind::kTcp})),
                   std::make_shared<SharedListener>(/*load=*/nullptr)) {
     listener_.local_socket = "weft-test";
+    listener_.refused = &refused_;
     Restart();
   }
   static LinkOptions DialOptions(std::vector<PathKind> paths) {
@@ -297,12 +299,25 @@ class AcceptHandshakeTest : public testing::Test {
     EXPECT_EQ(Sent(step), "ServerHello");
     return *DecodeServerHello(AsBytes(step.send[0].body));
   }
+  // One for each of as many others, so that nobody has two.
+  void TakeAllConnections() {
+    for (uint64_t i = 1; i <= listener_.options.max_connections; ++i) {
+      ASSERT_TRUE(listener_.TakeConnection({i, 0}).ok());
+    }
+  }
+  void EndAllConnections() {
+    for (uint64_t i = 1; i <= listener_.options.max_connections; ++i) {
+      listener_.EndConnection({i, 0});
+    }
+    EXPECT_EQ(listener_.shared->connections(), 0u);
+  }
   HandshakeStep Try(uint32_t candidate) {
     return Hear(*accept_, ControlType::kPathTry, Encode(PathTry{candidate, "peer", 4096}));
   }
 
   NoAcceptor acceptor_;
   Side side_;
+  Counter refused_;
   ListenerState listener_;
   std::unique_ptr<AcceptHandshake> accept_;
 };
@@ -336,12 +351,27 @@ TEST_F(AcceptHandshakeTest, APathThatIsUpTooLateForAConnectionIsToldSo) {
   Offered();
   Try(kTcp);
   EXPECT_EQ(accept_->OnLinkUp().decision, Decision::kWait);
-  listener_.shared->connections = listener_.options.max_connections;
+  TakeAllConnections();
   const HandshakeStep step = Hear(*accept_, ControlType::kPathUp, EncodePathUp(kTcp));
   EXPECT_EQ(step.decision, Decision::kEnd);
-  EXPECT_EQ(Sent(step), "Bye");
+  EXPECT_EQ(Sent(step), "Refusal");
   EXPECT_TRUE(absl::IsResourceExhausted(step.why)) << step.why;
   EXPECT_NE(side_.facts.candidates[kTcp].outcome, PathCandidate::Outcome::kChosen);
+}
+
+// Whose a connection is says the path that is up: it is counted as that client's.
+TEST_F(AcceptHandshakeTest, AConnectionIsItsClientsWhoeverThePathSaysThatIs) {
+  Offered();
+  Try(kTcp);
+  side_.facts.path.identity.authentication = Authentication::kKernelCredentials;
+  side_.facts.path.identity.user_id = 77;
+  accept_->OnLinkUp();
+  const HandshakeStep step = Hear(*accept_, ControlType::kPathUp, EncodePathUp(kTcp));
+  ASSERT_EQ(step.decision, Decision::kOpen);
+  EXPECT_EQ(step.client, listener_.shared->KeyOf(side_.facts.path.identity, /*host=*/0));
+  EXPECT_EQ(listener_.shared->connections(), 1u);
+  listener_.EndConnection(step.client);
+  EXPECT_EQ(listener_.shared->connections(), 0u);
 }
 
 TEST_F(AcceptHandshakeTest, AWrongHelloIsRefused) {
@@ -353,9 +383,10 @@ TEST_F(AcceptHandshakeTest, AWrongHelloIsRefused) {
   newer.versions = {7, 9};
   EXPECT_EQ(Sent(Greet(newer)), "Refusal");
 
-  listener_.shared->connections = listener_.options.max_connections;
+  TakeAllConnections();
   EXPECT_TRUE(absl::IsResourceExhausted(Greet(Hello()).why));
-  listener_.shared->connections = 0;
+  EXPECT_EQ(refused_.value(), 1u);
+  EndAllConnections();
   listener_.acceptor = nullptr;
   EXPECT_TRUE(absl::IsUnavailable(Greet(Hello()).why));
 }

@@ -1,6 +1,9 @@
 // What strangers do to a server: each can end its own connection, and nothing else.
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -270,9 +273,77 @@ TEST_F(HostileClientTest, TheLastConnectionIsTheFirstPathsThatIsUp) {
   ASSERT_TRUE(RunUntilHungUp(second));
   EXPECT_TRUE(second.Body(ControlType::kOpen).empty());
   EXPECT_EQ(Counted("path.opened.tcp") + Counted("path.opened.shm"), 1u) << "and it is not counted";
-  EXPECT_TRUE(Contains(second.Body(ControlType::kBye), "the server has all 1 connections"));
+  const absl::Status why = DecodeRefusal(AsBytes(second.Body(ControlType::kRefusal)));
+  EXPECT_TRUE(absl::IsResourceExhausted(why)) << why;
+  EXPECT_TRUE(Contains(why.ToString(), "the server has all 1 connections")) << why;
+  EXPECT_EQ(Counted("listener.connections_refused"), 1u);
   ASSERT_TRUE(first->Send("still here?"));
   ASSERT_TRUE(Run([&] { return !first->received.empty(); }));
+}
+
+// One host had all connections, for as long as it liked.
+TEST_F(HostileClientTest, OneHostThatTakesAllItCanLeavesConnectionsToOthers) {
+  ListenOptions options;
+  options.max_connections = 16;
+  Listen("127.0.0.1:0", options);
+  const ConnectOptions by_tcp = Over({PathKind::kTcp});
+  std::vector<NetworkEnd*> taken;
+  for (int i = 0; i < 14; ++i) {
+    taken.push_back(Dial(by_tcp));
+    ASSERT_TRUE(RunUntilDecided(*taken.back()));
+    ASSERT_TRUE(taken.back()->opened()) << taken.back()->why();
+  }
+  NetworkEnd* const refused = Dial(by_tcp);
+  ASSERT_TRUE(RunUntilDecided(*refused));
+  ASSERT_TRUE(refused->closed());
+  EXPECT_TRUE(absl::IsResourceExhausted(refused->why())) << refused->why();
+  EXPECT_TRUE(Contains(refused->why().ToString(), "14 of its 16 connections, 14 of this client"))
+      << refused->why();
+  EXPECT_EQ(Counted("listener.connections_refused"), 1u);
+
+  const std::string elsewhere = "127.0.0.2:0";
+  Stranger other(listener_->address(), elsewhere);
+  ASSERT_TRUE(SayHello(other));
+  Stranger socket(listener_->address(), elsewhere);
+  socket.Say(Join(TryTcp(other)));
+  other.Say(Frame(ControlType::kPathUp, EncodePathUp(1)));
+  ASSERT_TRUE(RunUntilHeard(other, ControlType::kOpen));
+  EXPECT_FALSE(other.Body(ControlType::kOpen).empty());
+
+  // Of 15 two end: one more is not of the reserve.
+  for (const size_t i : {0u, 1u}) taken[i]->connection().Close("enough");
+  ASSERT_TRUE(Run([&] { return acceptor_.ends[0]->closed() && acceptor_.ends[1]->closed(); }));
+  NetworkEnd* const again = Dial(by_tcp);
+  ASSERT_TRUE(RunUntilDecided(*again));
+  EXPECT_TRUE(again->opened()) << again->why();
+}
+
+// Behind a Unix socket a client is its user.
+TEST_F(HostileClientTest, OneUserHasNoMoreConnectionsThanItsNumber) {
+  std::string folder = "/tmp/weft_hostile_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  ListenOptions options;
+  options.max_connections_of_one = 2;
+  Listen("unix:" + folder + "/server", options);
+  std::vector<NetworkEnd*> taken;
+  for (const PathKind path : {PathKind::kShm, PathKind::kTcp}) {
+    taken.push_back(Dial(Over({path})));
+    ASSERT_TRUE(RunUntilDecided(*taken.back()));
+    ASSERT_TRUE(taken.back()->opened()) << taken.back()->why();
+  }
+  NetworkEnd* const refused = Dial();
+  ASSERT_TRUE(RunUntilDecided(*refused));
+  ASSERT_TRUE(refused->closed());
+  EXPECT_TRUE(absl::IsResourceExhausted(refused->why())) << refused->why();
+  EXPECT_TRUE(Contains(refused->why().ToString(), "2 connections of this client, and takes 2"))
+      << refused->why();
+  taken[0]->connection().Close("enough");
+  ASSERT_TRUE(Run([&] { return acceptor_.ends[0]->closed(); }));
+  NetworkEnd* const again = Dial();
+  ASSERT_TRUE(RunUntilDecided(*again));
+  EXPECT_TRUE(again->opened()) << again->why();
+  listener_.reset();
+  EXPECT_EQ(rmdir(folder.c_str()), 0);
 }
 
 // A host that says hellos and never goes on, many more than there are places, beside honest clients

@@ -5,6 +5,7 @@
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/connection_quota.h"
 #include "transport/sockets/address.h"
 
 namespace weft {
@@ -28,6 +29,7 @@ NetworkTransport::NetworkTransport(const EngineContext& engine, NetworkTransport
   context_.newcomers = &newcomers_;
   context_.peers = &peers_;
   context_.tls = &tls_;
+  counter_set_->Register("listener.connections_refused", &context_.connections_refused);
   counter_set_->Register("listener.joins_refused", &context_.joins_refused);
   counter_set_->Register("listener.handovers_refused", &context_.handovers_refused);
   counter_set_->Register("listener.accepted", &context_.accepted);
@@ -38,6 +40,7 @@ NetworkTransport::~NetworkTransport() {
   while (NetworkListener* listener = listeners_.PopFront()) listener->Stop();
   while (ControlConnection* member = context_.members.Front()) member->Shutdown();
   DeleteRetired();
+  counter_set_->Unregister(&context_.connections_refused);
   counter_set_->Unregister(&context_.joins_refused);
   counter_set_->Unregister(&context_.handovers_refused);
   counter_set_->Unregister(&context_.accepted);
@@ -74,9 +77,7 @@ absl::StatusOr<std::unique_ptr<Listener>> NetworkTransport::JoinListener(
 absl::StatusOr<PathPolicy> NetworkTransport::CheckListen(const ListenOptions& options) const {
   if (closing_) return absl::FailedPreconditionError("the engine ends");
   WEFT_RETURN_IF_ERROR(CheckLinkOptions(options.link, options.hello));
-  if (options.max_connections == 0) {
-    return absl::InvalidArgumentError("ListenOptions::max_connections is 0; at least 1 is needed");
-  }
+  WEFT_RETURN_IF_ERROR(CheckConnectionQuota(options));
   return ReadPathPolicy(options.link);
 }
 

@@ -8,7 +8,8 @@
 //               TLS's handshake, too
 //   kHandshake  a right hello: its path    kPlaces, and   as long again
 //               is not up yet              kReserved
-//   kClient     its path is up             ListenOptions::max_connections
+//   kClient     its path is up             ListenOptions::max_connections, and what one client
+//                                          may have of these (connection_quota.h)
 //
 // A host is what PeerHost() (sockets/socket.h) tells apart. Where there are too many, one of the
 // host that most of them come from makes room, so that a host may have everything while nobody else

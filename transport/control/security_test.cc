@@ -202,6 +202,35 @@ TEST_F(SecurityTest, SilentAndNoisyStrangersEndAlone) {
   EXPECT_TRUE(end->opened()) << end->why();
 }
 
+// By whatever address it comes, and whoever else comes from there.
+TEST_F(SecurityTest, OneIdentityHasNoMoreConnectionsThanItsNumber) {
+  ListenOptions options;
+  options.max_connections_of_one = 2;
+  ListenWith(Certified("server"), options);
+  const SecurityOptions greedy = Certified("greedy");
+  NetworkEnd* const first = DialWith(greedy);
+  ASSERT_TRUE(first->opened()) << first->why();
+  ASSERT_TRUE(DialWith(greedy, Over({PathKind::kTcp}))->opened());
+  NetworkEnd* const refused = DialWith(greedy);
+  ASSERT_TRUE(refused->closed());
+  EXPECT_TRUE(absl::IsResourceExhausted(refused->why())) << refused->why();
+  NetworkEnd* const other = DialWith(Certified("other"));
+  EXPECT_TRUE(other->opened()) << other->why();
+  first->connection().Close("enough");
+  ASSERT_TRUE(Run([&] { return acceptor_.ends[0]->closed(); }));
+  NetworkEnd* const again = DialWith(greedy);
+  EXPECT_TRUE(again->opened()) << again->why();
+}
+
+TEST_F(SecurityTest, NumbersOfConnectionsThatMakeNoSenseAreNamed) {
+  ListenOptions options;
+  options.max_connections = 4;
+  options.max_connections_of_one = 5;
+  const auto listener = server_->transport().Listen("127.0.0.1:0", options, &acceptor_);
+  EXPECT_TRUE(absl::IsInvalidArgument(listener.status())) << listener.status();
+  EXPECT_NE(listener.status().ToString().find("max_connections_of_one"), std::string::npos);
+}
+
 // --- what connections share ----------------------------------------------------------------------
 
 class SharedSecurityTest : public SecurityTest {

@@ -6,13 +6,47 @@
 #include <cerrno>
 #include <utility>
 
+#include "core/bytes.h"
 #include "core/check.h"
+#include "core/random.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/connection_quota.h"
+#include "transport/hmac.h"
 
 namespace weft {
+namespace {
+
+// A name behind how long it is: no two lists of names look alike.
+void AppendName(const std::string& name, std::string* text) {
+  *text += StrCat(" ", name.size(), ":", name);
+}
+
+std::string TextOf(const PeerIdentity& client, uint64_t host) {
+  std::string text;
+  switch (client.authentication) {
+    case Authentication::kCertificate:
+      text = StrCat("certificate ", client.dns_names.size());
+      AppendName(client.subject, &text);
+      for (const std::string& name : client.dns_names) AppendName(name, &text);
+      for (const std::string& uri : client.uris) AppendName(uri, &text);
+      return text;
+    case Authentication::kPreSharedKey:
+      text = "secret";
+      AppendName(client.psk_name, &text);
+      return text;
+    case Authentication::kKernelCredentials:
+      return StrCat("user ", client.user_id);
+    case Authentication::kNone:
+      break;
+  }
+  return StrCat("host ", host);
+}
+
+}  // namespace
 
 SharedListener::SharedListener(const Counter* load) {
+  SecureRandomBytes(secret_);
   takers_.push_back(std::make_unique<Taker>());
   takers_[0]->load = load;
 }
@@ -101,6 +135,45 @@ bool SharedListener::Post(uint32_t number, Descriptor* socket, size_t most) {
   // It cannot be full: it is silenced whenever nothing waits.
   [[maybe_unused]] const ssize_t count = write(taker.bell.get(), &one, sizeof(one));
   return true;
+}
+
+// --- connections ---------------------------------------------------------------------------------
+
+Nonce128 SharedListener::KeyOf(const PeerIdentity& client, uint64_t host) const {
+  const std::string text = TextOf(client, host);
+  const auto code = HmacSha256(secret_, AsBytes(text));
+  return {LoadLe64(code.data()), LoadLe64(code.data() + sizeof(uint64_t))};
+}
+
+uint32_t SharedListener::ConnectionsOf(const Nonce128& client) const {
+  const auto found = clients_.find({client.high, client.low});
+  return found == clients_.end() ? 0 : found->second;
+}
+
+absl::Status SharedListener::CheckRoom(const ListenOptions& options, const Nonce128& client) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return CheckRoomForClient(options, connections_, ConnectionsOf(client));
+}
+
+absl::Status SharedListener::TakeConnection(const ListenOptions& options, const Nonce128& client) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  WEFT_RETURN_IF_ERROR(CheckRoomForClient(options, connections_, ConnectionsOf(client)));
+  ++connections_;
+  ++clients_[{client.high, client.low}];
+  return absl::OkStatus();
+}
+
+void SharedListener::EndConnection(const Nonce128& client) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = clients_.find({client.high, client.low});
+  WEFT_CHECK(found != clients_.end());  // Ours: TakeConnection() has counted it
+  --connections_;
+  if (--found->second == 0) clients_.erase(found);
+}
+
+uint32_t SharedListener::connections() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return connections_;
 }
 
 }  // namespace weft

@@ -15,11 +15,16 @@
 //   taking   Join()         left: Leave()
 //   left     Leave()        (for ever; its number is not used again)
 //
+// The listeners also count their connections together, and those of each client: what one of them
+// can have is bounded over all engines (connection_quota.h).
+//
 // Threads: any; all functions lock, and are called for each connection, not for each call.
 // Lifetime: shared by its listeners; a counter outlives its engine's Leave().
 // Errors: Post() is false for an engine that has left, or has too many sockets to take: the socket
-//   stays the caller's, who closes it. RESOURCE_EXHAUSTED from Join(): kMaxEngines.
-// Invariants: sockets that wait for one engine <= kMaxWaiting.
+//   stays the caller's, who closes it. RESOURCE_EXHAUSTED from Join(): kMaxEngines; from
+//   CheckRoom() and TakeConnection(): for the client.
+// Invariants: sockets that wait for one engine <= kMaxWaiting. Clients that are counted <=
+//   connections() <= ListenOptions::max_connections.
 #pragma once
 
 #include <atomic>
@@ -29,12 +34,18 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/counters.h"
+#include "core/secret.h"
 #include "transport/descriptor.h"
+#include "transport/identity.h"
 #include "transport/link.h"
+#include "transport/transport.h"
 
 namespace weft {
 
@@ -84,8 +95,18 @@ class SharedListener {
   // False: the engine has left, or has `most` to take. REQUIRES: number > 0, of an engine.
   [[nodiscard]] bool Post(uint32_t number, Descriptor* socket, size_t most = kMaxWaiting);
 
-  // Connections of all engines whose path is up (ListenOptions::max_connections).
-  std::atomic<uint32_t> connections{0};
+  // --- connections of all engines whose path is up -----------------------------------------------
+
+  // A code for who a client is by what was proved, or by the kernel: its names by TLS, its user, or
+  // else `host` (PeerHost()). Of one length whatever its names are, and made with a secret of this
+  // listener's: nobody can find two clients that have the same.
+  Nonce128 KeyOf(const PeerIdentity& client, uint64_t host) const;
+  // Whether this client can have one more, of those that `options` permit.
+  absl::Status CheckRoom(const ListenOptions& options, const Nonce128& client) const;
+  // The same, and it has it: until EndConnection().
+  absl::Status TakeConnection(const ListenOptions& options, const Nonce128& client);
+  void EndConnection(const Nonce128& client);
+  uint32_t connections() const;
 
   // Constant once it listens: as Listener's.
   std::string address;
@@ -98,8 +119,15 @@ class SharedListener {
     std::deque<Descriptor> waiting;
   };
 
+  // REQUIRES: mutex_ is held.
+  uint32_t ConnectionsOf(const Nonce128& client) const;
+
+  SecretBytes<32> secret_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Taker>> takers_;  // guarded by mutex_; [number]
+  uint32_t connections_ = 0;                    // guarded by mutex_
+  // Guarded by mutex_: of each client that has some, by its code.
+  absl::flat_hash_map<std::pair<uint64_t, uint64_t>, uint32_t> clients_;
   std::atomic<bool> is_shared_{false};
 };
 

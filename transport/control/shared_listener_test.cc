@@ -124,6 +124,65 @@ TEST(SharedListenerAloneTest, ATokenOfNoEngineIsTheFirstOnesToRefuse) {
   EXPECT_EQ(shared.NumberIn({~uint64_t{0}, 7}), 0u);
 }
 
+TEST(SharedListenerAloneTest, AClientIsWhomItHasProvedToBeOrItsUserOrItsHost) {
+  Counter load;
+  const SharedListener shared(&load);
+  const SharedListener another(&load);
+  PeerIdentity nobody;
+  EXPECT_EQ(shared.KeyOf(nobody, 1), shared.KeyOf(nobody, 1));
+  EXPECT_FALSE(shared.KeyOf(nobody, 1) == shared.KeyOf(nobody, 2));
+  EXPECT_FALSE(shared.KeyOf(nobody, 1) == another.KeyOf(nobody, 1)) << "there is a secret in it";
+  PeerIdentity user;
+  user.authentication = Authentication::kKernelCredentials;
+  user.user_id = 1;
+  PeerIdentity secret;
+  secret.authentication = Authentication::kPreSharedKey;
+  secret.psk_name = "1";
+  PeerIdentity named;
+  named.authentication = Authentication::kCertificate;
+  named.subject = "CN=1";
+  named.dns_names = {"a", "b"};
+  std::vector<PeerIdentity> all = {nobody, user, secret, named};
+  user.user_id = 2;
+  secret.psk_name = "2";
+  all.insert(all.end(), {user, secret});
+  named.dns_names = {"a b"};
+  all.push_back(named);
+  named.dns_names = {"a"};
+  named.uris = {"b"};
+  all.push_back(named);
+  for (size_t i = 0; i < all.size(); ++i) {
+    for (size_t j = 0; j < all.size(); ++j) {
+      EXPECT_EQ(shared.KeyOf(all[i], 1) == shared.KeyOf(all[j], 1), i == j) << i << ", " << j;
+    }
+    EXPECT_EQ(shared.KeyOf(all[i], 1) == shared.KeyOf(all[i], 2), i > 0) << i;
+  }
+  // Another process of its user's is the same client.
+  user.process_id = 7;
+  user.group_id = 7;
+  EXPECT_EQ(shared.KeyOf(user, 1), shared.KeyOf(all[4], 1));
+}
+
+TEST(SharedListenerAloneTest, AClientHasItsConnectionsUntilTheyEnd) {
+  Counter load;
+  SharedListener shared(&load);
+  ListenOptions options;
+  options.max_connections = 3;
+  options.max_connections_of_one = 2;
+  constexpr Nonce128 kOne = {1, 1};
+  constexpr Nonce128 kOther = {1, 2};
+  EXPECT_TRUE(shared.TakeConnection(options, kOne).ok());
+  EXPECT_TRUE(shared.TakeConnection(options, kOne).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(shared.TakeConnection(options, kOne)));
+  EXPECT_TRUE(shared.CheckRoom(options, kOther).ok());
+  EXPECT_TRUE(shared.TakeConnection(options, kOther).ok());
+  EXPECT_EQ(shared.connections(), 3u);
+  shared.EndConnection(kOne);
+  EXPECT_TRUE(shared.TakeConnection(options, kOne).ok());
+  for (const Nonce128& client : {kOne, kOne, kOther}) shared.EndConnection(client);
+  EXPECT_EQ(shared.connections(), 0u);
+}
+
 // --- with engines -------------------------------------------------------------------------------
 
 class SharedListenerTest : public NetworkTest {
@@ -293,6 +352,19 @@ TEST_P(SharedListenerPathTest, AllEnginesTogetherHaveTheConnectionsOfOneListener
   EXPECT_EQ(fifth->why().code(), absl::StatusCode::kResourceExhausted) << fifth->why();
   dialed_[2]->connection().Close("enough");
   ASSERT_TRUE(RunAll([&] { return Clients() == Counts({2, 1, 0}); }));
+  OpenMany(1, GetParam());
+}
+
+// However they are spread.
+TEST_P(SharedListenerPathTest, AllEnginesTogetherHaveTheConnectionsOfOneClient) {
+  ListenOptions options;
+  options.max_connections_of_one = 3;
+  Serve(3, "127.0.0.1:0", options);
+  OpenMany(3, GetParam());
+  NetworkEnd* const fourth = Open(Over({GetParam()}));
+  EXPECT_TRUE(fourth->closed());
+  dialed_[2]->connection().Close("enough");
+  ASSERT_TRUE(RunAll([&] { return Clients() == Counts({1, 1, 0}); }));
   OpenMany(1, GetParam());
 }
 

@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/connection_quota.h"
 
 namespace weft {
 namespace {
@@ -97,6 +98,7 @@ absl::StatusOr<std::unique_ptr<Listener>> SimTransport::Listen(const std::string
                                                                Acceptor* acceptor) {
   WEFT_ASSIGN_OR_RETURN(std::string name, ListenerName(address));
   WEFT_RETURN_IF_ERROR(CheckOptions(options.link, options.hello));
+  WEFT_RETURN_IF_ERROR(CheckConnectionQuota(options));
   if (options.security.has_value()) {
     return absl::InvalidArgumentError("the simulated network has no TLS: leave `security` out");
   }
@@ -209,14 +211,14 @@ absl::Status SimTransport::Admit(const Hello& hello) {
     return absl::UnavailableError(StrCat("nobody listens at sim:", hello.listener, " any more"));
   }
   SimListener& listener = *found->second;
-  const auto clients = std::count_if(peers_.begin(), peers_.end(), [&](const auto& entry) {
-    return entry.second.listener == hello.listener;
-  });
-  if (clients >= listener.options().max_connections) {
-    return absl::ResourceExhaustedError(StrCat(listener.address(), " has all of its ",
-                                               listener.options().max_connections,
-                                               " connections: try another server, or later"));
+  uint32_t all = 0;
+  uint32_t of_client = 0;
+  for (const auto& [id, peer] : peers_) {
+    if (peer.listener != hello.listener) continue;
+    ++all;
+    of_client += peer.node == hello.node;
   }
+  WEFT_RETURN_IF_ERROR(CheckRoomForClient(listener.options(), all, of_client));
   const LinkOptions& options = listener.options().link;
   WEFT_ASSIGN_OR_RETURN(const PeerIterator added, AddPeer(options, /*handler=*/nullptr));
   Peer& peer = added->second;

@@ -220,6 +220,46 @@ TEST_F(TlsReloadTest, ChangedFilesTakeEffectASecondLater) {
   EXPECT_TRUE(log_.empty());
 }
 
+// Whom to trust is a file as well. A client whose root is taken out is refused, though it has a
+// ticket.
+TEST_F(TlsReloadTest, ChangedRootsTakeEffectASecondLater) {
+  const TestAuthority other("an authority that no client has");
+  WriteFile(path("roots.pem"), other.certificate_pem());
+  options_.roots_pem.clear();
+  options_.roots_file = path("roots.pem");
+  server_ = *TlsCredentials::Create(TlsRole::kServer, options_);
+  const auto is_refused = [this](uint64_t now_ns) {
+    const std::string met = Subject(now_ns);
+    EXPECT_TRUE(met == "CN=first" || met.find("the peer refuses") != std::string::npos) << met;
+    return met != "CN=first";
+  };
+  EXPECT_TRUE(is_refused(10 * kSecond));
+  WriteFile(path("roots.pem"), other.certificate_pem() + authority_.certificate_pem());
+  EXPECT_TRUE(is_refused(10 * kSecond + 1));
+  EXPECT_FALSE(is_refused(11 * kSecond));
+  bool resumed = false;
+  EXPECT_EQ(Subject(11 * kSecond + 1, &resumed), "CN=first");
+  EXPECT_TRUE(resumed);
+  WriteFile(path("roots.pem"), other.certificate_pem());
+  EXPECT_TRUE(is_refused(12 * kSecond));
+  EXPECT_TRUE(log_.empty());
+}
+
+// The same of a client, and the servers that it calls.
+TEST_F(TlsReloadTest, ChangedRootsOfAClientTakeEffectToo) {
+  const TestAuthority other("an authority that no server has");
+  WriteFile(path("roots.pem"), authority_.certificate_pem());
+  SecurityOptions options = client_->options();
+  options.roots_pem.clear();
+  options.roots_file = path("roots.pem");
+  client_ = *TlsCredentials::Create(TlsRole::kClient, options);
+  EXPECT_EQ(Subject(10 * kSecond), "CN=first");
+  WriteFile(path("roots.pem"), other.certificate_pem());
+  EXPECT_EQ(Subject(10 * kSecond + 1), "CN=first");
+  EXPECT_NE(Subject(11 * kSecond).find("UNAUTHENTICATED"), std::string::npos);
+  EXPECT_EQ(client_->Session("localhost"), nullptr) << "a ticket outlived the root";
+}
+
 // OpenSSL kept 17 to 34 KiB for each connection, however still, but those with keys of their own.
 TEST_F(TlsReloadTest, StillStreamsHoldNoBuffersOfOpenSsl) {
   const auto releases = [](ssl_ctx_st* context) {

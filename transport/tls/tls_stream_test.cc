@@ -592,6 +592,25 @@ TEST(TlsStreamTest, Tls12IsRefused) {
   EXPECT_EQ(met.code(), absl::StatusCode::kFailedPrecondition) << met;
 }
 
+// All of TLS 1.3's suites that are not in the list: nobody needs them, and they are the slow ones.
+TEST(TlsStreamTest, SuitesOutsideOfTheListAreRefused) {
+  for (const char* suite : {"TLS_AES_128_CCM_SHA256", "TLS_AES_128_CCM_8_SHA256"}) {
+    const absl::Status met = MeetOther([&](SSL* ssl) {
+      SSL_set_alpn_protos(ssl, kWeft, 7);
+      ASSERT_EQ(SSL_set_ciphersuites(ssl, suite), 1);
+    });
+    EXPECT_FALSE(met.ok()) << suite;
+    // And a server that has nothing else.
+    auto client = *TlsCredentials::Create(TlsRole::kClient, Certified());
+    auto server = *TlsCredentials::Create(TlsRole::kServer, Certified());
+    ASSERT_EQ(SSL_CTX_set_ciphersuites(server->Context(0), suite), 1);
+    TlsPair pair(client.get(), server.get());
+    pair.Run();
+    EXPECT_EQ(pair.client().state(), TlsStream::State::kFailed) << suite;
+    EXPECT_EQ(pair.server().state(), TlsStream::State::kFailed) << suite;
+  }
+}
+
 TEST(TlsStreamTest, OtherAlpnAndNoneAreRefused) {
   const absl::Status other = MeetOther([](SSL* ssl) { SSL_set_alpn_protos(ssl, kHttp2, 3); });
   EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition) << other;
@@ -698,6 +717,101 @@ TEST(TlsStreamTest, SecondConnectionResumesAndIsTheSamePeer) {
   TlsPair other(client.get(), server.get(), "127.0.0.1");
   other.Settle();
   EXPECT_FALSE(other.client().resumed());
+}
+
+// --- early data ----------------------------------------------------------------------------------
+
+// Whoever records it can send it again: there is none, in the first connection and in those after.
+TEST(TlsStreamTest, TicketsPermitNoEarlyData) {
+  auto client = *TlsCredentials::Create(TlsRole::kClient, Certified());
+  auto server = *TlsCredentials::Create(TlsRole::kServer, Certified());
+  for (const bool resumed : {false, true}) {
+    TlsPair pair(client.get(), server.get());
+    pair.Settle();
+    ASSERT_EQ(pair.client().resumed(), resumed) << pair.client().error();
+    const SSL_SESSION* const ticket = client->Session("localhost");
+    ASSERT_NE(ticket, nullptr);
+    EXPECT_EQ(SSL_SESSION_get_max_early_data(ticket), 0u);
+  }
+}
+
+// Counts the hellos, and those that offer early data.
+struct HellosSeen {
+  int all = 0;
+  int with_early_data = 0;
+};
+
+int OnHello(SSL* ssl, int*, void* argument) {
+  auto* const seen = static_cast<HellosSeen*>(argument);
+  const unsigned char* body = nullptr;
+  size_t bytes = 0;
+  ++seen->all;
+  seen->with_early_data += SSL_client_hello_get0_ext(ssl, TLSEXT_TYPE_early_data, &body, &bytes);
+  return SSL_CLIENT_HELLO_SUCCESS;
+}
+
+TEST(TlsStreamTest, EarlyDataIsNotOfferedThoughATicketPermitsIt) {
+  auto client = *TlsCredentials::Create(TlsRole::kClient, Certified());
+  auto server = *TlsCredentials::Create(TlsRole::kServer, Certified());
+  HellosSeen seen;
+  SSL_CTX_set_client_hello_cb(server->Context(0), OnHello, &seen);
+  ASSERT_EQ(SSL_CTX_set_max_early_data(server->Context(0), 16'384), 1);
+  SSL_CTX_set_options(server->Context(0), SSL_OP_NO_ANTI_REPLAY);  // or it keeps its tickets itself
+  for (const bool resumed : {false, true}) {
+    TlsPair pair(client.get(), server.get());
+    // Ours to send as early as it likes.
+    EXPECT_EQ(WriteTo(&pair.client(), "early"), -1);
+    pair.Settle();
+    ASSERT_EQ(pair.client().resumed(), resumed) << pair.client().error();
+    ASSERT_NE(client->Session("localhost"), nullptr);
+    EXPECT_EQ(SSL_SESSION_get_max_early_data(client->Session("localhost")), 16'384u);
+  }
+  EXPECT_EQ(seen.all, 2);
+  EXPECT_EQ(seen.with_early_data, 0);
+}
+
+// A client of OpenSSL's own, with a ticket of ours, that sends early data whatever the ticket says.
+TEST(TlsStreamTest, EarlyDataOfAClientThatSendsItIsNotTaken) {
+  SecurityOptions open = Certified();
+  open.require_client_certificate = false;
+  auto server = *TlsCredentials::Create(TlsRole::kServer, open);
+  SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
+  SSL_SESSION* ticket = nullptr;
+  for (const bool again : {false, true}) {
+    Descriptor ours, theirs;
+    MakePair(&ours, &theirs);
+    TlsScratch scratch;
+    TlsStream stream(ours.get());
+    ASSERT_TRUE(stream.Start(server.get(), &scratch, 0).ok());
+    SSL* const other = SSL_new(context);
+    SSL_set_fd(other, theirs.get());
+    SSL_set_alpn_protos(other, kWeft, 7);
+    std::string heard;
+    if (again) {
+      ASSERT_EQ(SSL_SESSION_set_max_early_data(ticket, 16'384), 1);
+      ASSERT_EQ(SSL_set_session(other, ticket), 1);
+      size_t written = 0;
+      ASSERT_EQ(SSL_write_early_data(other, "early", 5, &written), 1);
+    }
+    for (int i = 0; i < 10; ++i) {
+      SSL_connect(other);
+      stream.Flush();
+      if (stream.state() == TlsStream::State::kUp) heard += ReadFrom(&stream);
+    }
+    ASSERT_EQ(stream.state(), TlsStream::State::kUp) << stream.error();
+    EXPECT_EQ(stream.resumed(), again);
+    ASSERT_EQ(SSL_write(other, "late", 4), 4);
+    char byte;
+    EXPECT_LT(SSL_read(other, &byte, 1), 0) << "there is a ticket, and nothing else";
+    EXPECT_EQ(heard + ReadFrom(&stream), "late");
+    EXPECT_EQ(SSL_get_early_data_status(other),
+              again ? SSL_EARLY_DATA_REJECTED : SSL_EARLY_DATA_NOT_SENT);
+    SSL_SESSION_free(std::exchange(ticket, SSL_get1_session(other)));
+    SSL_shutdown(other);  // or its ticket is good for nothing
+    SSL_free(other);
+  }
+  SSL_SESSION_free(ticket);
+  SSL_CTX_free(context);
 }
 
 TEST_P(TlsDataTest, BothSidesExportTheSameSecret) {

@@ -1,0 +1,49 @@
+// How many connections a listener takes, and of whom: what one client can have of
+// ListenOptions::max_connections, and what is kept for others. For networks, which count.
+//
+//   how many of the connections are up         who gets the next one
+//   fewer than PlacesForAll(options)           whoever has fewer than max_connections_of_one
+//   fewer than max_connections                 whoever has none
+//   all                                        nobody
+//
+// The second line is a reserve, an eighth of all. It lets those in who have nothing yet, one
+// connection each, while one client, or a few together, have taken all that they can get. Without a
+// number of its own (max_connections_of_one == 0) one client has all but the reserve: proxies, and
+// hosts on which all clients are one, are not to notice it before the server is nearly full. A
+// server whose clients have all proved who they are, or come from hosts of their own, sets a
+// number. Who sets it to max_connections says that one client may have everything: nothing is
+// reserved.
+//
+// A client is what the network can tell from others without believing it (SharedListener::KeyOf();
+// in the simulated network a node). One that connects anew while its old connection is still taken
+// to be alive has two of them meanwhile.
+//
+// Threads: plain functions. Errors: RESOURCE_EXHAUSTED, for the client, with what it can do.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "transport/transport.h"
+
+namespace weft {
+
+// One place in so many is for clients that have none: as for handshakes (Newcomers), of 1,024 it is
+// 128. None where there are fewer than 8: of few connections each is wanted.
+inline constexpr uint32_t kPlacesForEachReserved = 8;
+
+// The connections for which it does not matter whether their client has others.
+constexpr uint32_t PlacesForAll(uint32_t max_connections, uint32_t max_connections_of_one) {
+  return max_connections_of_one == max_connections
+             ? max_connections
+             : max_connections - max_connections / kPlacesForEachReserved;
+}
+
+// INVALID_ARGUMENT: a number out of bounds, by its name.
+absl::Status CheckConnectionQuota(const ListenOptions& options);
+
+// Of the listener's connections so many are up, and among them so many of this client. OK: it can
+// have one more.
+absl::Status CheckRoomForClient(const ListenOptions& options, uint32_t all, uint32_t of_client);
+
+}  // namespace weft
