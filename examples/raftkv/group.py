@@ -115,6 +115,23 @@ class Group:
     def signal(self, number, what):
         os.kill(self.processes[number].pid, what)
 
+    def freeze(self, number):
+        """SIGSTOP: when this returns, none of the member's threads runs any more."""
+        self.signal(number, signal.SIGSTOP)
+        tasks = "/proc/%d/task" % self.processes[number].pid
+
+        def stopped(task):
+            try:
+                with open(os.path.join(tasks, task, "stat")) as lines:
+                    return lines.read().rsplit(")", 1)[1].split()[0] == "T"
+            except OSError:  # a thread that has just ended
+                return False
+        if not self.wait_until(lambda: all(map(stopped, os.listdir(tasks)))):
+            raise RuntimeError("member %d was not stopped" % number)
+
+    def thaw(self, number):
+        self.signal(number, signal.SIGCONT)
+
     def kill(self, number):
         self.signal(number, signal.SIGKILL)
         self.processes[number].wait()
