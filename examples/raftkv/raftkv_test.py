@@ -185,6 +185,35 @@ class RaftKv(unittest.TestCase):
         self.expect_linearizable(check)
         self.expect_made_up_for(group, follower)
 
+    def test_over_shared_memory_the_only_follower_need_not_run_for_a_commit(self):
+        # One voter elects itself, and for a minute none is elected because the other one is silent.
+        # Two of two are the majority: without the follower's memory nothing is committed.
+        group = Group(PROGRAMS, members=1, paths="shm",
+                      flags=(*FLAGS, "--replication=remote-writes", "--election_ms=60000"))
+        self.addCleanup(group.close)
+        group.join(2)
+        self.assertTrue(group.wait_until(
+            lambda: group.measure(1, 1, 100) and self.by_writes(group) > 0))
+        said = ""
+
+        def commits_while_it_is_frozen():
+            # A lease of its memory ends five seconds later at the soonest: on a machine where the
+            # question takes longer, it is asked again.
+            nonlocal said
+            group.freeze(2)
+            used = group.cpu_us(2)
+            code, said = group.ask("measure", 1, 20, 100, members=[1], timeout_ms=5000)
+            self.assertEqual(group.cpu_us(2), used)
+            reached = self.applied(group, 1)
+            group.thaw(2)
+            self.assertTrue(group.wait_until(lambda: self.applied(group, 2) >= reached))
+            return code == 0
+        self.assertTrue(group.wait_until(commits_while_it_is_frozen), said)
+        group.kill(1)  # it would wait for the follower, which ends as well, to take over
+
+    def by_writes(self, group):
+        return group.status(1, timeout_ms=5000)["acknowledged by writes"]
+
     def expect_made_up_for(self, group, number):
         self.assertTrue(group.wait_until(
             lambda: not group.status(number, timeout_ms=5000)["recovering"]))
