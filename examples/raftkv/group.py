@@ -240,11 +240,12 @@ class Group:
             return leader and follower and follower["state of entry"] >= leader["state of entry"]
         return self.wait_until(caught_up)
 
-    def close(self):
+    def close(self, at_once=False):
+        """`at_once`: by SIGKILL; else members hand over first, as far as there is anybody to take."""
         for process in self.processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)
-                process.terminate()
+                process.send_signal(signal.SIGKILL if at_once else signal.SIGTERM)
         deadline = time.monotonic() + STOP_SECONDS
         for process in self.processes.values():
             try:
