@@ -2,7 +2,7 @@
 """A group of real processes: what was acknowledged stays, and every history is linearizable, whoever is
 killed or frozen, joins or leaves, or has a full disk."""
 import os
-import signal
+import re
 import subprocess
 import time
 import unittest
@@ -262,6 +262,28 @@ class RaftKv(unittest.TestCase):
             code, said = group.ask("measure", *words)
             self.assertNotEqual(code, 0)
             self.assertIn(why, said)
+
+    def test_scans_and_ycsb_find_what_the_group_has(self):
+        group = self.group(members=2)
+        write_lines(group.path("lines"), 20)
+        status, said = group.run_client("--timeout_ms=30000", "load", group.path("lines"))
+        self.assertEqual(status, 0, said)
+        for words, keys, end in ((("--limit=3", "scan", "key-000005"), range(5, 8),
+                                  "3 records, and there are more\n"),
+                                 (("--limit=0", "scan"), range(20), "20 records\n")):
+            status, said = group.run_client("--timeout_ms=30000", *words)
+            self.assertEqual(status, 0, said)
+            self.assertEqual(re.findall(r"^(key-\d+)\t", said, re.MULTILINE),
+                             ["key-%06d" % i for i in keys])
+            self.assertIn(end, said)
+        # A: gets and updates; E: scans and inserts.
+        status, said = group.run_client(
+            "--timeout_ms=30000", "--workload=A,E", "--records=50", "--fields=1", "--operations=100",
+            "--results=" + group.path("results"), "ycsb")
+        self.assertEqual(status, 0, said)
+        with open(group.path("results")) as lines:
+            results = [line.split("\t") for line in lines]
+        self.assertEqual([(each[1], each[8]) for each in results], [("A", "0"), ("E", "0")])
 
     def test_over_libraft_s_own_tcp(self):
         group = self.group(network="uv")
