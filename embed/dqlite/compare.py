@@ -4,7 +4,7 @@
     compare.py LIBRARY [--seconds N] [--rounds N] [--workload kvwrite|kvreadwrite] [--paths LIST]
 
 LIBRARY is libweft_dqlite.so. Each turn starts a cluster of three dqlite-benchmark processes, the
-packaged program, with fresh data, drives it for N seconds (10), and ends it. Every turn has the
+packaged program, with fresh data, drives it for N seconds (5), and ends it. Every turn has the
 library preloaded; WEFT_DQLITE=off leaves dqlite's own transport in. Prints a line for each turn,
 then the medians of all rounds (3) and their ratios to dqlite's own. Status 1 if a turn failed.
 """
@@ -133,7 +133,8 @@ def run_turn(library, name, turn, options, with_log=False):
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("library")
-    parser.add_argument("--seconds", type=int, default=10)
+    # Nine turns, and as long again for their clusters to come up and to leave: within two minutes.
+    parser.add_argument("--seconds", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workload", choices=["kvwrite", "kvreadwrite"], default="kvwrite")
     parser.add_argument("--paths", default="shm,tcp")

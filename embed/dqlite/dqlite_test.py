@@ -1,8 +1,14 @@
 #!/usr/bin/env python3
-"""dqlite's own benchmark, unmodified, replicates over Weft: over shared memory and over tcp."""
+"""dqlite's own programs, unmodified, replicate over Weft: the benchmark over shared memory and over
+tcp, and the demonstration over the former."""
+import http.client
 import os
 import shutil
+import signal
+import subprocess
 import sys
+import tempfile
+import time
 import types
 import unittest
 import xml.etree.ElementTree as xml
@@ -11,6 +17,8 @@ import compare
 
 LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libweft_dqlite.so")
 OPTIONS = types.SimpleNamespace(seconds=3, workload="kvreadwrite")
+# Until a node serves, on a busy machine.
+PATIENCE_SECONDS = 60
 
 
 @unittest.skipUnless(shutil.which("dqlite-benchmark"), "there is no package go-dqlite here")
@@ -26,6 +34,50 @@ class Dqlite(unittest.TestCase):
 
     def test_over_tcp(self):
         self.replicate("tcp")
+
+    def test_what_one_node_of_the_demonstration_is_told_another_one_knows(self):
+        folder = tempfile.mkdtemp(prefix="weft-dqlite-demo-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        nodes, interfaces = (["127.0.0.1:%d" % port for port in compare.free_ports()]
+                             for _ in range(2))
+        environment = dict(os.environ, LD_PRELOAD=LIBRARY, WEFT_PATHS="shm", WEFT_LOG="info",
+                           WEFT_DQLITE_PORT_OFFSET=str(compare.PORT_OFFSET))
+        logs = [os.path.join(folder, "%d.log" % i) for i in range(len(nodes))]
+
+        def said():
+            texts = []
+            for log in filter(os.path.exists, logs):
+                with open(log) as lines:
+                    texts.append(lines.read())
+            return "\n".join(texts)
+
+        for i, (node, interface) in enumerate(zip(nodes, interfaces)):
+            with open(logs[i], "w") as log:
+                process = subprocess.Popen(
+                    [*compare.ENDS_WITH_US, "dqlite-demo", "--api", interface, "--db", node,
+                     "--dir", os.path.join(folder, str(i)), *(["--join", nodes[0]] if i else [])],
+                    env=environment, stdout=log, stderr=log)
+            self.addCleanup(process.wait)
+            self.addCleanup(process.send_signal, signal.SIGKILL)
+            # A node serves when it is one of the cluster, and then the next one may join.
+            self.assertIsNotNone(self.ask(interface, "GET"), said())
+        self.assertEqual(self.ask(interfaces[0], "PUT", "a value").strip(), "done", said())
+        self.assertEqual(self.ask(interfaces[2], "GET").strip(), "a value", said())
+        self.assertIn("path shm chosen", said())
+
+    def ask(self, interface, method, body=None):
+        """The answer about one key; None: there is none in time."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            connection = http.client.HTTPConnection(interface, timeout=PATIENCE_SECONDS)
+            try:
+                connection.request(method, "/key", body)
+                return connection.getresponse().read().decode()
+            except OSError:
+                time.sleep(0.05)
+            finally:
+                connection.close()
+        return None
 
 
 def tell_bazel(result, count):

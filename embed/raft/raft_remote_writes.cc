@@ -406,7 +406,10 @@ bool RaftRemoteWrites::Leave() {
   if (!grant_.has_value()) return true;
   if (!grant_->reader->given_up()) ++stats_.given_up;
   grant_->reader->GiveUp();
-  if (!grant_->reader->reclaimed()) return false;
+  // In a tick that makes a turn of the engine: a message in it may have ended the grant, and had
+  // another one made.
+  if (!grant_.has_value()) return true;
+  if (!grant_->reader->given_up() || !grant_->reader->reclaimed()) return false;
   if (Drain() == Drained::kStuck) return false;
   given_up_readers_.push_back(std::move(grant_->reader));
   grant_.reset();
@@ -568,9 +571,10 @@ void RaftRemoteWrites::BeforeClose() {
   waiting_.reset();
   bool has_all = lost_ == 0 && raft() != nullptr;
   if (grant_.has_value()) {
-    grant_->reader->GiveUp();
+    grant_->reader->GiveUp();  // as in Leave()
     Record record;
-    has_all = has_all && grant_->reader->reclaimed() && !Look(&record);
+    has_all = has_all && (!grant_.has_value() || (grant_->reader->given_up() &&
+                                                  grant_->reader->reclaimed() && !Look(&record)));
   }
   if (!kept_ || !options_.keep || !has_all) return;
   if (raft()->last_stored != LastIndex(raft()->log)) return;

@@ -16,8 +16,10 @@ runs by shared memory. The folder is in memory (/dev/shm), so that no disk stand
 what is compared is the way to the file. Blocks are 4 KiB, not compressed, and the block cache has
 1 MiB: nearly all reads are the file system's. A turn of reads takes N seconds (2), after another one
 that finds files and caches cold, and does not count; one of writes takes a number of them. With
-several rounds (1) each figure is the median of its turns. Behind readrandom stands what is aimed at. Status
-1 if a turn failed.
+several rounds (1) each figure is the median of its turns. Of reads the processor time of the server's
+process stands beside it, for each key of the turn that counts: with heartbeats and renewals of leases,
+which it takes whether anybody reads or not. Behind readrandom stands what is aimed at: a one-sided read
+takes nothing of the server. Status 1 if a turn failed.
 """
 import argparse
 import os
@@ -26,6 +28,8 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
+import threading
 
 import rocks
 
@@ -39,6 +43,8 @@ WORKLOADS = [
 ]
 # Of readrandom's p50: who, of whom, at most.
 GOALS = [("weft/shm", "local", 1.5), ("weft/tcp", "grpc/tcp", 0.5)]
+# Whose reads are one-sided, without a part of the server's: 0.
+NO_SERVER = "weft/shm"
 KEYS = 200000
 COMMON = ["--compression_type=none", "--value_size=100", "--histogram=1", "--bloom_bits=10",
           "--cache_size=1048576", "--cache_numshardbits=0", "--threads=1", "--seed=7",
@@ -48,38 +54,53 @@ COMMON = ["--compression_type=none", "--value_size=100", "--histogram=1", "--blo
 PATIENCE_SECONDS = 300
 
 
-def run_bench(where, benchmark, arguments):
-    """All that db_bench said; None: it failed."""
+def run_bench(where, benchmark, arguments, on_result=lambda: None):
+    """All that db_bench said; None: it failed. `on_result` is called with each benchmark's end."""
     command = rocks.ENDS_WITH_US + ["db_bench", "--benchmarks=" + benchmark] + where["arguments"]
-    try:
-        done = subprocess.run(command + COMMON + arguments, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, env=where["environment"],
-                              timeout=PATIENCE_SECONDS)
-    except subprocess.TimeoutExpired as why:
-        print("db_bench failed: %s" % why, file=sys.stderr)
-        return None
-    if done.returncode != 0 or not re.search(r"^%s\s*:" % benchmark.split(",")[-1], done.stdout,
-                                             re.MULTILINE):
-        print("db_bench failed: %s" % (done.stderr or done.stdout).strip(), file=sys.stderr)
-        return None
-    return done.stdout
+    said = ""
+    with tempfile.TemporaryFile("w+") as errors:
+        bench = subprocess.Popen(command + COMMON + arguments, stdout=subprocess.PIPE, stderr=errors,
+                                 text=True, env=where["environment"])
+        guard = threading.Timer(PATIENCE_SECONDS, bench.kill)
+        guard.start()
+        try:
+            for line in bench.stdout:
+                said += line
+                if re.match(r"(%s)\s*:" % benchmark.replace(",", "|"), line):
+                    on_result()
+            status = bench.wait()
+        finally:
+            guard.cancel()
+            bench.kill()
+            bench.wait()
+        errors.seek(0)
+        if status != 0 or not re.search(r"^%s\s*:" % benchmark.split(",")[-1], said, re.MULTILINE):
+            print("db_bench failed: %s" % (errors.read() or said).strip(), file=sys.stderr)
+            return None
+    return said
 
 
 def figures_of(said, benchmark):
-    """(p50, p99, p99.9 in us, operations a second)."""
+    """[p50, p99, p99.9 in us, operations a second]."""
     rate = re.search(r"^%s\s*:.* (\d+) ops/sec" % benchmark, said, re.MULTILINE)
     found = re.search(r"P50: ([\d.]+) .*P99: ([\d.]+) P99\.9: ([\d.]+)", said)
     return [float(text) for text in found.groups()] + [float(rate.group(1))]
 
 
 def run_turn(place, benchmark, arguments, filled, seconds):
-    """Its figures; None: it failed."""
+    """Its figures, and the server's processor time for each key in us, 0 where there is no server or
+    it is not a turn of reads; None: it failed."""
+    used = []  # the server's processor time, when the cold turn has ended, and the one that counts
     if filled:
         said = run_bench(place, "%s,%s" % (benchmark, benchmark), arguments + [
-            "--num=%d" % KEYS, "--use_existing_db=1", "--duration=%d" % seconds])
+            "--num=%d" % KEYS, "--use_existing_db=1", "--duration=%d" % seconds],
+            lambda: used.append(place["server"].cpu_us() if place["server"] else 0))
     else:
         said = run_bench(place["for_writes"], benchmark, arguments)
-    return said and figures_of(said[said.rindex("\n" + benchmark):], benchmark)
+    if said is None:
+        return None
+    figures = figures_of(said[said.rindex("\n" + benchmark):], benchmark)
+    return figures + [(used[1] - used[0]) / max(1, figures[3] * seconds) if filled else 0]
 
 
 def compare(places, options):
@@ -90,8 +111,9 @@ def compare(places, options):
         if run_bench(place, "fillrandom,compact",
                      ["--num=%d" % KEYS, "--disable_wal=true"]) is None:
             return False
-    print("%-22s %-16s %9s %9s %9s %11s  %s" % (
-        "", "", "p50 us", "p99 us", "p99.9 us", "keys/s", "p50, p99 and rate: x of local"))
+    print("%-22s %-16s %9s %9s %9s %11s %9s  %s" % (
+        "", "", "p50 us", "p99 us", "p99.9 us", "keys/s", "server us",
+        "p50, p99 and rate: x of local"))
     for workload, benchmark, arguments, filled in WORKLOADS:
         turns = {name: [] for name in places if filled or "+cache" not in name}
         for _ in range(options.rounds):
@@ -103,14 +125,18 @@ def compare(places, options):
                    for name, figures in turns.items() if figures}
         own = medians.get("local")
         for name, figures in medians.items():
-            print("%-22s %-16s %9.1f %9.1f %9.1f %11.0f  %s" % (
-                (workload, name) + tuple(figures) +
+            server = "%.3f" % figures[4] if filled and name != "local" else "-"
+            print("%-22s %-16s %9.1f %9.1f %9.1f %11.0f %9s  %s" % (
+                (workload, name) + tuple(figures[:4]) + (server,) +
                 (" ".join("%5.2f" % (figures[i] / own[i]) for i in (0, 1, 3)) if own else "",)),
                   flush=True)
         for who, of_whom, goal in GOALS if benchmark == "readrandom" else ():
             if who in medians and of_whom in medians:
                 print("%-22s p50 of %s: %.2f x of %s (goal: at most %s)" % (
                     "", who, medians[who][0] / medians[of_whom][0], of_whom, goal))
+        if benchmark == "readrandom" and NO_SERVER in medians:
+            print("%-22s processor time of the server for a read of %s: %.3f us (goal: 0, but for "
+                  "heartbeats and leases)" % ("", NO_SERVER, medians[NO_SERVER][4]))
     return good
 
 
@@ -129,8 +155,9 @@ def main():
     folder = rocks.Folder(options.folder)
     running = []
 
-    def place(arguments, environment, more):
-        return {"arguments": arguments + ["--db=" + more], "environment": environment}
+    def place(arguments, environment, more, server=None):
+        return {"arguments": arguments + ["--db=" + more], "environment": environment,
+                "server": server}
 
     try:
         local = dict(os.environ)
@@ -143,11 +170,11 @@ def main():
                                   "--cache_mib=64", "--spin_us=%d" % options.spin_us)
             running.append(server)
             files = ["--fs_uri=" + server.uri("", "?paths:" + path)]
-            places["weft/" + path] = place(files, weft, "/db")
+            places["weft/" + path] = place(files, weft, "/db", server)
             places["weft/" + path]["for_writes"] = place(files, weft, "/writes")
             cached = files + ["--secondary_cache_uri=weft-cache://%s?mib:64&paths:%s" %
                               (server.address, path)]
-            places["weft/%s+cache" % path] = place(cached, weft, "/cached")
+            places["weft/%s+cache" % path] = place(cached, weft, "/cached", server)
         (grpc_rocksd, grpc_plugin), why_not = rocks.over_grpc(options.bin)
         if why_not:
             print("grpc/tcp: left out: " + why_not)
@@ -157,7 +184,7 @@ def main():
             running.append(server)
             files = ["--fs_uri=" + server.uri(scheme="grpc")]
             grpc = rocks.preloaded(grpc_plugin)
-            places["grpc/tcp"] = place(files, grpc, "/db")
+            places["grpc/tcp"] = place(files, grpc, "/db", server)
             places["grpc/tcp"]["for_writes"] = place(files, grpc, "/writes")
         return 0 if compare(places, options) else 1
     finally:

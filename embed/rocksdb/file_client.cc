@@ -315,6 +315,7 @@ bool FileClient::ReadOneSided(File& file, absl::Span<PieceToRead> pieces) {
     piece.status = absl::OkStatus();
   }
   one_sided_reads_.fetch_add(pieces.size(), std::memory_order_relaxed);
+  one_sided_batches_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 

@@ -133,6 +133,8 @@ class FileClient {
   std::string Explain() { return calls_->Explain(); }
   // Reads that no code of the server's had a part in, and those by calls.
   uint64_t one_sided_reads() const { return one_sided_reads_.load(std::memory_order_relaxed); }
+  // In how many goes: a ReadMany() is one for each kMaxBatchTransfers pieces.
+  uint64_t one_sided_batches() const { return one_sided_batches_.load(std::memory_order_relaxed); }
   uint64_t reads_by_calls() const { return reads_by_calls_.load(std::memory_order_relaxed); }
 
  private:
@@ -175,6 +177,7 @@ class FileClient {
   Channel* const channel_;  // of calls_; null: reads are calls
   const std::string client_id_;
   std::atomic<uint64_t> one_sided_reads_{0};
+  std::atomic<uint64_t> one_sided_batches_{0};
   std::atomic<uint64_t> reads_by_calls_{0};
 
   std::mutex mutex_;

@@ -85,6 +85,26 @@ TEST_P(FileClientTest, ManyReadsAtOnceAndAcrossARestart) {
   ReadManyAtOnce(/*rounds=*/20, [this] { Restart(); });
 }
 
+TEST_P(FileClientTest, ReadsOfManyPiecesAreOneBatchForEach64) {
+  const std::string text = Text(100'000);
+  files_.Put("table", text);
+  const auto file = Open("table", Mode::kRead);
+  while (client_->one_sided_reads() == 0) Read(*file, 0, 1);
+  const uint64_t reads = client_->one_sided_reads(), batches = client_->one_sided_batches();
+  const uint64_t requests = server_->requests();
+  std::vector<std::string> texts(2 * kMaxBatchTransfers + 1, std::string(100, '?'));
+  std::vector<PieceToRead> pieces(texts.size());
+  for (size_t i = 0; i < texts.size(); ++i) {
+    pieces[i].offset = i * 500;
+    pieces[i].into = {reinterpret_cast<std::byte*>(texts[i].data()), texts[i].size()};
+  }
+  client_->ReadMany(*file, absl::MakeSpan(pieces));
+  for (size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(texts[i], text.substr(i * 500, 100)) << i;
+  EXPECT_EQ(client_->one_sided_reads() - reads, texts.size());
+  EXPECT_EQ(client_->one_sided_batches() - batches, 3u);
+  EXPECT_EQ(server_->requests(), requests) << "no code of the server's ran for it";
+}
+
 // Another epoch, as after a start of the server's host: here of another folder that has the file.
 TEST_P(FileClientTest, UnsyncedBytesOfAnEarlierEpochAreDataLoss) {
   const auto synced = Open("synced", Mode::kWriteNew);

@@ -120,6 +120,7 @@ void RemoteCache::FetchBatch(const std::shared_ptr<Memory>& memory, absl::Span<L
                                   ? memory->remote->Read(pieces[0].offset, pieces[0].local)
                                   : memory->remote->ReadBatch(absl::MakeSpan(pieces.data(), count));
   if (!status.ok()) return Lose(memory);
+  batches_.fetch_add(1, std::memory_order_relaxed);
   place = 0;
   for (Lookup* lookup : lookups) {
     const Place& wanted = lookup->place_;
@@ -351,6 +352,7 @@ RemoteCache::Stats RemoteCache::stats() {
   Stats stats;
   stats.hits = hits_.load(std::memory_order_relaxed);
   stats.misses = misses_.load(std::memory_order_relaxed);
+  stats.batches = batches_.load(std::memory_order_relaxed);
   stats.inserted = inserted_;
   stats.dropped = dropped_;
   stats.entries = index_.size();

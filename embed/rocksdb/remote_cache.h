@@ -91,6 +91,7 @@ class RemoteCache {
   struct Stats {
     uint64_t hits = 0;
     uint64_t misses = 0;    // that the index had, and Fetch() did not find
+    uint64_t batches = 0;   // that Fetch() has read, of one look-up or many
     uint64_t inserted = 0;  // written, and in the index
     uint64_t dropped = 0;   // insertions that had no room in the queue, or no memory
     uint64_t entries = 0;   // now
@@ -168,6 +169,7 @@ class RemoteCache {
   const wire::Cache::Stub stub_;
   std::atomic<uint64_t> hits_{0};
   std::atomic<uint64_t> misses_{0};
+  std::atomic<uint64_t> batches_{0};
   std::atomic<uint64_t> last_sequence_{0};
 
   std::mutex mutex_;

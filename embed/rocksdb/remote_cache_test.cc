@@ -115,7 +115,10 @@ TEST_P(RemoteCacheTest, ManyLookupsAreOneBatch) {
   lookups.reserve(kCount);
   for (int i = 0; i < kCount; ++i)
     pointers.push_back(&lookups.emplace_back(*cache->Find(Key(i)), Key(i)));
-  cache->Fetch(absl::MakeSpan(pointers));
+  cache->Fetch(absl::MakeSpan(pointers).first(kMaxBatchTransfers));
+  EXPECT_EQ(cache->stats().batches, 1u);
+  cache->Fetch(absl::MakeSpan(pointers).subspan(kMaxBatchTransfers));
+  EXPECT_EQ(cache->stats().batches, 3u) << "86 are one of 64, and the rest";
   for (int i = 0; i < kCount; ++i) {
     const ByteSpan value = lookups[i].value();
     EXPECT_EQ(std::string(reinterpret_cast<const char*>(value.data()), value.size()), Value(i));

@@ -115,6 +115,23 @@ class Group:
     def signal(self, number, what):
         os.kill(self.processes[number].pid, what)
 
+    def freeze(self, number):
+        """SIGSTOP: when this returns, none of the member's threads runs any more."""
+        self.signal(number, signal.SIGSTOP)
+        tasks = "/proc/%d/task" % self.processes[number].pid
+
+        def stopped(task):
+            try:
+                with open(os.path.join(tasks, task, "stat")) as lines:
+                    return lines.read().rsplit(")", 1)[1].split()[0] == "T"
+            except OSError:  # a thread that has just ended
+                return False
+        if not self.wait_until(lambda: all(map(stopped, os.listdir(tasks)))):
+            raise RuntimeError("member %d was not stopped" % number)
+
+    def thaw(self, number):
+        self.signal(number, signal.SIGCONT)
+
     def kill(self, number):
         self.signal(number, signal.SIGKILL)
         self.processes[number].wait()
@@ -160,9 +177,9 @@ class Group:
         commands = re.search(r"(\d+) commands in (\d+) entries and (\d+) barriers proposed, (\d+) "
                              r"snapshots taken, (\d+) restored", said)
         names = ("commands", "entries", "barriers", "taken", "restored")
-        latency = re.search(r"(\d+) entries committed as leader: p50 ([\d.]+) us, p99 ([\d.]+) us",
-                            said)
-        committed, p50, p99 = latency.groups() if latency else (0, 0, 0)
+        latency = re.search(r"(\d+) entries committed as leader: p50 ([\d.]+) us, p99 ([\d.]+) us, "
+                            r"p99\.9 ([\d.]+) us", said)
+        committed, p50, p99, p999 = latency.groups() if latency else (0, 0, 0, 0)
         rings = re.search(r"entries of (\d+) messages written into rings, of (\d+) taken", said)
         written, taken_out = rings.groups() if rings else (0, 0)
         acknowledged = re.search(r"(\d+) messages acknowledged by their writes alone", said)
@@ -172,6 +189,7 @@ class Group:
                 "acknowledged by writes": int(acknowledged.group(1)) if acknowledged else 0,
                 "recovering": "does not vote until" in said,
                 "committed": int(committed), "commit p50": float(p50), "commit p99": float(p99),
+                "commit p99.9": float(p999),
                 **{name: int(value) for name, value in zip(names, commands.groups())}}
 
     def cpu_us(self, number):
@@ -182,16 +200,17 @@ class Group:
         return (int(fields[11]) + int(fields[12])) * 1_000_000 / os.sysconf("SC_CLK_TCK")
 
     def measure(self, outstanding, milliseconds, value_bytes):
-        """What the leader takes for commands that it proposes by itself: commands/s, p50 and p99 in
-        microseconds, and the processor time of all members for each."""
+        """What the leader takes for commands that it proposes by itself: commands/s, p50, p99 and
+        p99.9 in microseconds, and the processor time of all members for each."""
         def used():
             return sum(self.cpu_us(each) for each in self.processes)
         before = used()
         said = self.admin("measure", outstanding, milliseconds, value_bytes)
         cpu = used() - before
-        commands, elapsed_ms, p50, p99 = map(float, re.search(
-            r"(\d+) commands in ([\d.]+) ms: p50 ([\d.]+) us, p99 ([\d.]+) us", said).groups())
-        return commands / elapsed_ms * 1e3, p50, p99, cpu / max(commands, 1)
+        commands, elapsed_ms, p50, p99, p999 = map(float, re.search(
+            r"(\d+) commands in ([\d.]+) ms: p50 ([\d.]+) us, p99 ([\d.]+) us, p99\.9 ([\d.]+) us",
+            said).groups())
+        return commands / elapsed_ms * 1e3, p50, p99, p999, cpu / max(commands, 1)
 
     def leader(self, but=0, seconds=START_SECONDS):
         """The member that says that it leads, and is not `but`."""
@@ -221,11 +240,12 @@ class Group:
             return leader and follower and follower["state of entry"] >= leader["state of entry"]
         return self.wait_until(caught_up)
 
-    def close(self):
+    def close(self, at_once=False):
+        """`at_once`: by SIGKILL; else members hand over first, as far as there is anybody to take."""
         for process in self.processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)
-                process.terminate()
+                process.send_signal(signal.SIGKILL if at_once else signal.SIGTERM)
         deadline = time.monotonic() + STOP_SECONDS
         for process in self.processes.values():
             try:

@@ -74,9 +74,11 @@ void Print(const std::string& address, const StatusReply& reply) {
       reply.snapshots_taken(), reply.snapshots_restored());
   const StatusReply::CommitLatency& latency = reply.commit_latency();
   if (latency.entries() > 0) {
-    absl::PrintF("  %d entries committed as leader: p50 %.1f us, p99 %.1f us, at most %.1f us\n",
-                 latency.entries(), ToUs(latency.p50_ns()), ToUs(latency.p99_ns()),
-                 ToUs(latency.max_ns()));
+    absl::PrintF(
+        "  %d entries committed as leader: p50 %.1f us, p99 %.1f us, p99.9 %.1f us, at most %.1f "
+        "us\n",
+        latency.entries(), ToUs(latency.p50_ns()), ToUs(latency.p99_ns()), ToUs(latency.p999_ns()),
+        ToUs(latency.max_ns()));
   }
   if (reply.written_into_rings() + reply.taken_from_rings() > 0) {
     absl::PrintF("  entries of %d messages written into rings, of %d taken out of them\n",

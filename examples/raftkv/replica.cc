@@ -646,6 +646,7 @@ void Replica::Describe(weft::embed::RaftNetwork* network, StatusReply* reply) co
   latency->set_entries(commit_latency_.count());
   latency->set_p50_ns(commit_latency_.Percentile(50));
   latency->set_p99_ns(commit_latency_.Percentile(99));
+  latency->set_p999_ns(commit_latency_.Percentile(99.9));
   latency->set_max_ns(commit_latency_.max());
   if (network != nullptr) {
     const weft::embed::RaftRings::Stats rings = network->stats().rings;

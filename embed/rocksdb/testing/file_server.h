@@ -73,6 +73,7 @@ class FileServer {
 
   std::string address() const { return server_->address(); }
   LentFiles& lent() { return lent_; }
+  uint64_t requests() const { return server_->stats().requests; }
 
  private:
   const std::unique_ptr<ServedFolder> folder_;
