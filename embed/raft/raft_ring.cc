@@ -271,8 +271,8 @@ void RaftRings::GiveUpWriter(raft_id id, Peer& peer, std::string_view why) {
 void RaftRings::GiveUpReader(raft_id id, Peer& peer) {
   if (peer.reader == nullptr) return;
   if (!peer.reader->given_up()) ++stats_.given_up;
-  peer.reader->GiveUp();
-  given_up_readers_.emplace(id, std::move(peer.reader));
+  // First out of the way of a message that it may take: outside of a turn, GiveUp() makes one.
+  given_up_readers_.emplace(id, std::move(peer.reader))->second->GiveUp();
 }
 
 void RaftRings::Tell(raft_id to, bool wants, wire::Message* message) {
