@@ -416,6 +416,9 @@ TEST(NewcomersTurn, HellosThatAreReadyTogetherLetOthersHaveTheirTurns) {
 
 // What bounds floods leaves room for all clients of a server that was restarted.
 TEST_F(HostileClientTest, AThousandHonestClientsOfOneHostGetInAtOnce) {
+  ListenOptions options;
+  options.max_connections_of_one = options.max_connections;  // they are one: nothing is kept
+  Listen("127.0.0.1:0", options);
   std::vector<NetworkEnd*> clients;
   for (int i = 0; i < 1000; ++i) clients.push_back(Dial(Over({PathKind::kTcp})));
   for (NetworkEnd* client : clients) {
