@@ -300,7 +300,7 @@ TEST(LibraftDefectsDeathTest, ACandidateThatCannotStoreItsVoteFreesItsFlags) {
 // of its log, also where that is beyond what the heartbeat was about. If the leader has an entry
 // there by then, it takes it for the same, and counts it: here e is taken for the new leader's,
 // which is committed although that leader alone has it, and goes with it.
-void AnswerAboutAnotherEntry(Cluster& cluster) {
+void AnswerAboutAnotherEntry(Cluster& cluster) {  // until the new leader commits
   raft_entry entry = {};
   entry.term = 1;
   entry.type = RAFT_COMMAND;
@@ -310,16 +310,18 @@ void AnswerAboutAnotherEntry(Cluster& cluster) {
   raft_fixture_elect(cluster.fixture(), 1);
   raft_fixture_saturate(cluster.fixture(), 1, 2);  // it has given its vote, and gets no entries
   cluster.Propose(1);                              // before member 0's answer comes
-  cluster.Settle();
+  for (int step = 0; cluster.member(1).commit_index < 2; ++step) {
+    ASSERT_LT(step, 10'000);
+    raft_fixture_step(cluster.fixture());
+  }
   ASSERT_EQ(TermAt(cluster.member(1).log, 2), 2u);
-  ASSERT_EQ(TermAt(cluster.member(0).log, 2), 1u) << "it has another entry there";
   ASSERT_EQ(raft_last_index(&cluster.member(2)), 1u) << "it has none";
 }
 
 TEST(LibraftDefects, AnEntryThatOneMemberHasIsCommitted) {
   Cluster cluster;
   AnswerAboutAnotherEntry(cluster);
-  EXPECT_EQ(cluster.member(1).commit_index, 2u) << "not committed: mended";
+  EXPECT_EQ(TermAt(cluster.member(0).log, 2), 1u) << "it was committed when another had it: mended";
 }
 
 TEST(LibraftDefects, WithTheRepairItIsNotCommittedUntilAnotherHasIt) {
@@ -346,10 +348,9 @@ TEST(LibraftDefects, WithTheRepairItIsNotCommittedUntilAnotherHasIt) {
     });
   };
   AnswerAboutAnotherEntry(cluster);
-  EXPECT_EQ(cluster.member(1).commit_index, 1u);
+  EXPECT_EQ(TermAt(cluster.member(0).log, 2), 2u);
   raft_fixture_desaturate(cluster.fixture(), 1, 2);
   cluster.AllApply(1, {0, 1, 2});
-  EXPECT_EQ(TermAt(cluster.member(0).log, 2), 2u);
 }
 
 }  // namespace
