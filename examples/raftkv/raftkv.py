@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A replicated key-value store of three processes: what it does, and what it survives.
 
-    raftkv.py FOLDER [--seconds N] [--outstanding N] [--logs disk,ram]
-              [--only figures|commits|faults]
+    raftkv.py FOLDER [--seconds N] [--outstanding N] [--logs disk,ram] [--paths tcp,shm,verbs]
+              [--election_ms N] [--no_spin] [--only figures|commits|faults]
 
 FOLDER has the built programs: examples/raftkv/raftkv_server, raftkv_admin, examples/kv/kv_client.
 
@@ -17,6 +17,10 @@ without a network; two that do not sleep, each bound to a processor of its own; 
 with the processor time of all. Faults: clients put, get and delete, and note what they see; the leader
 is killed (SIGKILL) and started again, the next one is frozen; the history of all calls is checked for
 linearizability. Status 1 if anything of it failed.
+
+--paths: figures and commits over these, tcp and shm if it is not given; faults over any of these, or what
+Weft chooses. verbs takes an RDMA card, or a machine of the lab (docs/lab.md). A leader that says that it
+reaches the others by another path fails the run. --no_spin leaves out members that do not sleep.
 """
 import argparse
 import os
@@ -31,15 +35,27 @@ RECORDS = 1000
 COMMAND_BYTES = 100  # of a command that the leader proposes by itself
 RING = ("--replication=ring",)
 WRITES = ("--replication=remote-writes",)
-# Name, --network, path, further flags of the servers. The others are beside the first.
-NETWORKS = (("libraft tcp", "uv", "tcp", ()), ("Weft tcp", "weft", "tcp", ()),
-            ("Weft tcp ring", "weft", "tcp", RING), ("Weft tcp writes", "weft", "tcp", WRITES),
-            ("Weft shm", "weft", "shm", ()), ("Weft shm ring", "weft", "shm", RING),
-            ("Weft shm writes", "weft", "shm", WRITES))
+# Name, --network, path, further flags of the servers: as networks() has them. The others are beside
+# the first.
+LIBRAFT = ("libraft tcp", "uv", "tcp", ())
+PATHS = "tcp,shm"
 # Where files are in memory.
 RAM = "/dev/shm"
 # An election that a busy machine does not begin by itself, and a pause that a demonstration can take.
-ELECTION = ("--election_ms=800", "--heartbeat_ms=80")
+ELECTION_MS = 800
+
+
+def election(options):
+    return ("--election_ms=%d" % options.election_ms,
+            "--heartbeat_ms=%d" % max(options.election_ms // 10, 1))
+
+
+def networks(options):
+    rows = [LIBRAFT]
+    for path in (options.paths or PATHS).split(","):
+        rows += [("Weft " + path, "weft", path, ()), ("Weft %s ring" % path, "weft", path, RING),
+                 ("Weft %s writes" % path, "weft", path, WRITES)]
+    return rows
 
 
 def programs_in(folder):
@@ -50,6 +66,17 @@ def programs_in(folder):
 
 def say(text):
     print(text, flush=True)
+
+
+def check_paths(group, network, path):
+    """Raises RuntimeError if a member reaches another by another path than this one."""
+    if network != "weft":
+        return
+    leader = group.leader()
+    said = group.status(leader, timeout_ms=5000)
+    paths = said["paths"]
+    if any(each != path for each in paths.values()) or len(paths) + 1 < len(group.processes):
+        raise RuntimeError("member %d reaches the others by %s, not by %s" % (leader, paths, path))
 
 
 def measure(group, outstanding, seconds, load):
@@ -82,11 +109,12 @@ def figures(programs, options):
     good = True
     for log in options.logs.split(","):
         baseline = {}
-        for name, network, paths, flags in NETWORKS:
-            group = Group(programs, network=network, paths=paths, flags=(*ELECTION, *flags),
+        for name, network, paths, flags in networks(options):
+            group = Group(programs, network=network, paths=paths, flags=(*election(options), *flags),
                           parent=RAM if log == "ram" else None)
             try:
                 measure(group, 64, 0.2, load=True)
+                check_paths(group, network, paths)
                 for outstanding in (1, options.outstanding):
                     p50, p99, p999, rate, commits, commit_p50, commit_p99, cpu = measure(
                         group, outstanding, options.seconds, load=False)
@@ -110,27 +138,28 @@ def commits(programs, options):
     good = True
     cpus = sorted(os.sched_getaffinity(0))
     spin = ("--spin_us=1000000",)
-    kinds = [("3 members that sleep", 3, (), (), NETWORKS)]
-    if len(cpus) > 1:
+    kinds = [("3 members that sleep", 3, (), (), networks(options))]
+    if len(cpus) > 1 and not options.no_spin:
         # What libraft takes for its own log and state, which no network can save.
-        kinds = [("1 member that spins", 1, spin, cpus[:1], NETWORKS[:1]),
-                 ("2 members that spin", 2, spin, cpus[:2], NETWORKS)] + kinds
-    for kind, members, more, where, networks in kinds:
+        kinds = [("1 member that spins", 1, spin, cpus[:1], [LIBRAFT]),
+                 ("2 members that spin", 2, spin, cpus[:2], networks(options))] + kinds
+    for kind, members, more, where, rows in kinds:
         baseline = {}
-        for name, network, paths, flags in networks:
+        for name, network, paths, flags in rows:
             group = Group(programs, members=members, network=network, paths=paths,
-                          flags=(*ELECTION, *flags, *more), parent=RAM, cpus=where)
+                          flags=(*election(options), *flags, *more), parent=RAM, cpus=where)
             try:
                 group.leader()
                 group.measure(1, 100, COMMAND_BYTES)
+                check_paths(group, network, paths)
                 for outstanding in (1, options.outstanding):
-                    rate, p50, p99, cpu = group.measure(outstanding, int(options.seconds * 500),
-                                                        COMMAND_BYTES)
+                    rate, p50, p99, cpu, follower = group.measure(
+                        outstanding, int(options.seconds * 500), COMMAND_BYTES)
                     first = baseline.setdefault(outstanding, (rate, p50, cpu))
                     say("%s, log on ram  %-15s  %3d under way: p50 %7.1f us (%.2f)  p99 %8.1f  %7.0f "
-                        "commits/s (%.2f)  processors %6.1f us each (%.2f)"
+                        "commits/s (%.2f)  processors %6.1f us each (%.2f), a follower's %6.1f"
                         % (kind, name, outstanding, p50, p50 / first[1], p99, rate, rate / first[0],
-                           cpu, cpu / first[2]))
+                           cpu, cpu / max(first[2], 1), follower))
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 good = False
                 say("%s  %-15s  failed: %s" % (kind, name, error))
@@ -139,9 +168,9 @@ def commits(programs, options):
     return good
 
 
-def faults(programs):
+def faults(programs, options):
     """A leader that is killed and one that is frozen under load; true if nothing was lost."""
-    group = Group(programs, flags=ELECTION)
+    group = Group(programs, paths=options.paths, flags=election(options))
     try:
         first = group.leader()
         say("three members, member %d leads; clients put, get and delete, 8 calls at a time" % first)
@@ -176,10 +205,13 @@ def main():
     parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--outstanding", type=int, default=64)
     parser.add_argument("--logs", default="disk,ram")
+    parser.add_argument("--paths", default="")
+    parser.add_argument("--election_ms", type=int, default=ELECTION_MS)
+    parser.add_argument("--no_spin", action="store_true")
     parser.add_argument("--only", choices=["figures", "commits", "faults"])
     options = parser.parse_args()
     programs = programs_in(options.folder)
-    good = options.only not in (None, "faults") or faults(programs)
+    good = options.only not in (None, "faults") or faults(programs, options)
     if options.only in (None, "commits"):
         say("\nCommands that the leader proposes by itself; in brackets: beside libraft's own TCP")
         good = commits(programs, options) and good
