@@ -188,6 +188,8 @@ class Group:
                 "written into rings": int(written), "taken from rings": int(taken_out),
                 "acknowledged by writes": int(acknowledged.group(1)) if acknowledged else 0,
                 "recovering": "does not vote until" in said,
+                "paths": {int(member): path for member, path in re.findall(
+                    r"^  member (\d+) at .*, over (\w+)$", said, re.MULTILINE)},
                 "committed": int(committed), "commit p50": float(p50), "commit p99": float(p99),
                 "commit p99.9": float(p999),
                 **{name: int(value) for name, value in zip(names, commands.groups())}}
@@ -201,16 +203,18 @@ class Group:
 
     def measure(self, outstanding, milliseconds, value_bytes):
         """What the leader takes for commands that it proposes by itself: commands/s, p50, p99 and
-        p99.9 in microseconds, and the processor time of all members for each."""
+        p99.9 in microseconds, and for each the processor time of all members and of one follower."""
         def used():
-            return sum(self.cpu_us(each) for each in self.processes)
-        before = used()
+            return {each: self.cpu_us(each) for each in self.processes}
+        leader, before = self.leader(), used()
         said = self.admin("measure", outstanding, milliseconds, value_bytes)
-        cpu = used() - before
+        cpu = {each: after - before[each] for each, after in used().items()}
         commands, elapsed_ms, p50, p99, p999 = map(float, re.search(
             r"(\d+) commands in ([\d.]+) ms: p50 ([\d.]+) us, p99 ([\d.]+) us, p99\.9 ([\d.]+) us",
             said).groups())
-        return commands / elapsed_ms * 1e3, p50, p99, p999, cpu / max(commands, 1)
+        followers = (sum(cpu.values()) - cpu[leader]) / max(len(cpu) - 1, 1)
+        return (commands / elapsed_ms * 1e3, p50, p99, p999, sum(cpu.values()) / max(commands, 1),
+                followers / max(commands, 1))
 
     def leader(self, but=0, seconds=START_SECONDS):
         """The member that says that it leads, and is not `but`."""

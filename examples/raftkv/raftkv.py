@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A replicated key-value store of three processes: what it does, and what it survives.
 
-    raftkv.py FOLDER [--seconds N] [--outstanding N] [--logs disk,ram]
-              [--only figures|commits|faults]
+    raftkv.py FOLDER [--seconds N] [--outstanding N] [--logs disk,ram] [--paths tcp,shm,verbs]
+              [--election_ms N] [--no_spin] [--only figures|commits|faults]
 
 FOLDER has the built programs: examples/raftkv/raftkv_server, raftkv_admin, examples/kv/kv_client.
 
@@ -22,6 +22,10 @@ linearizability. Status 1 if anything of it failed.
 All of it starts 38 groups, and ends within two minutes on two processors, as does each part with
 --only: N is 0.4 for all, and 1 for a part; commits take half as long. With --seconds 5 figures vary
 less, and p99.9 and processor times, which are counted in steps of 10 ms, mean more.
+
+--paths: figures and commits over these, tcp and shm if it is not given; faults over any of these, or what
+Weft chooses. verbs takes an RDMA card, or a machine of the lab (docs/lab.md). A leader that says that it
+reaches the others by another path fails the run. --no_spin leaves out members that do not sleep.
 """
 import argparse
 import os
@@ -40,15 +44,27 @@ PART_SECONDS = 1
 COMMAND_BYTES = 100  # of a command that the leader proposes by itself
 RING = ("--replication=ring",)
 WRITES = ("--replication=remote-writes",)
-# Name, --network, path, further flags of the servers. The others are beside the first.
-NETWORKS = (("libraft tcp", "uv", "tcp", ()), ("Weft tcp", "weft", "tcp", ()),
-            ("Weft tcp ring", "weft", "tcp", RING), ("Weft tcp writes", "weft", "tcp", WRITES),
-            ("Weft shm", "weft", "shm", ()), ("Weft shm ring", "weft", "shm", RING),
-            ("Weft shm writes", "weft", "shm", WRITES))
+# Name, --network, path, further flags of the servers: as networks() has them. The others are beside
+# the first.
+LIBRAFT = ("libraft tcp", "uv", "tcp", ())
+PATHS = "tcp,shm"
 # Where files are in memory.
 RAM = "/dev/shm"
 # An election that a busy machine does not begin by itself, and a pause that a demonstration can take.
-ELECTION = ("--election_ms=800", "--heartbeat_ms=80")
+ELECTION_MS = 800
+
+
+def election(options):
+    return ("--election_ms=%d" % options.election_ms,
+            "--heartbeat_ms=%d" % max(options.election_ms // 10, 1))
+
+
+def networks(options):
+    rows = [LIBRAFT]
+    for path in (options.paths or PATHS).split(","):
+        rows += [("Weft " + path, "weft", path, ()), ("Weft %s ring" % path, "weft", path, RING),
+                 ("Weft %s writes" % path, "weft", path, WRITES)]
+    return rows
 
 
 def programs_in(folder):
@@ -59,6 +75,17 @@ def programs_in(folder):
 
 def say(text):
     print(text, flush=True)
+
+
+def check_paths(group, network, path):
+    """Raises RuntimeError if a member reaches another by another path than this one."""
+    if network != "weft":
+        return
+    leader = group.leader()
+    said = group.status(leader, timeout_ms=5000)
+    paths = said["paths"]
+    if any(each != path for each in paths.values()) or len(paths) + 1 < len(group.processes):
+        raise RuntimeError("member %d reaches the others by %s, not by %s" % (leader, paths, path))
 
 
 def measure(group, outstanding, seconds, load):
@@ -91,11 +118,12 @@ def figures(programs, options):
     good = True
     for log in options.logs.split(","):
         baseline = {}
-        for name, network, paths, flags in NETWORKS:
-            group = Group(programs, network=network, paths=paths, flags=(*ELECTION, *flags),
+        for name, network, paths, flags in networks(options):
+            group = Group(programs, network=network, paths=paths, flags=(*election(options), *flags),
                           parent=RAM if log == "ram" else None)
             try:
                 measure(group, 64, 0.2, load=True)
+                check_paths(group, network, paths)
                 for outstanding in (1, options.outstanding):
                     (p50, p99, p999, rate, commits, commit_p50, commit_p99, commit_p999,
                      cpu) = measure(group, outstanding, options.seconds, load=False)
@@ -120,37 +148,40 @@ def commits(programs, options):
     cpus = sorted(os.sched_getaffinity(0))
     spin = ("--spin_us=1000000",)
     # Name, members, flags, processors, networks, logs.
-    kinds = [("3 members that sleep", 3, (), (), NETWORKS, ("ram",))]
-    if len(cpus) > 1:
+    kinds = [("3 members that sleep", 3, (), (), networks(options), ("ram",))]
+    if len(cpus) > 1 and not options.no_spin:
         # What libraft takes for its own log and state, which no network can save.
-        kinds = [("1 member that spins", 1, spin, cpus[:1], NETWORKS[:1], ("disk", "ram")),
-                 ("2 members that spin", 2, spin, cpus[:2], NETWORKS, ("disk", "ram"))] + kinds
+        kinds = [("1 member that spins", 1, spin, cpus[:1], [LIBRAFT], ("disk", "ram")),
+                 ("2 members that spin", 2, spin, cpus[:2], networks(options),
+                  ("disk", "ram"))] + kinds
     for log in options.logs.split(","):
-        for kind, members, more, where, networks, logs in kinds:
+        for kind, members, more, where, rows, logs in kinds:
             if log in logs:
-                good = commits_of(programs, options, log, "%s, log on %s" % (kind, log), networks,
+                good = commits_of(programs, options, log, "%s, log on %s" % (kind, log), rows,
                                   members=members, flags=more, cpus=where) and good
     return good
 
 
-def commits_of(programs, options, log, kind, networks, flags=(), **arguments):
+def commits_of(programs, options, log, kind, rows, flags=(), **arguments):
     """Of one kind of group; true if all ran."""
     good = True
     baseline = {}
-    for name, network, paths, more in networks:
-        group = Group(programs, network=network, paths=paths, flags=(*ELECTION, *more, *flags),
+    for name, network, paths, more in rows:
+        group = Group(programs, network=network, paths=paths,
+                      flags=(*election(options), *more, *flags),
                       parent=RAM if log == "ram" else None, **arguments)
         try:
             group.leader()
             group.measure(1, 100, COMMAND_BYTES)
+            check_paths(group, network, paths)
             for outstanding in (1, options.outstanding):
-                rate, p50, p99, p999, cpu = group.measure(
+                rate, p50, p99, p999, cpu, follower = group.measure(
                     outstanding, max(1, int(options.seconds * 500)), COMMAND_BYTES)
                 first = baseline.setdefault(outstanding, (rate, p50, cpu))
                 say("%s  %-15s  %3d under way: p50 %7.1f us (%.2f)  p99 %8.1f  p99.9 %8.1f  %7.0f "
-                    "commits/s (%.2f)  processors %6.1f us each (%.2f)"
+                    "commits/s (%.2f)  processors %6.1f us each (%.2f), a follower's %6.1f"
                     % (kind, name, outstanding, p50, p50 / first[1], p99, p999, rate,
-                       rate / first[0], cpu, cpu / max(first[2], 0.001)))
+                       rate / first[0], cpu, cpu / max(first[2], 0.001), follower))
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             good = False
             say("%s  %-15s  failed: %s" % (kind, name, error))
@@ -159,9 +190,9 @@ def commits_of(programs, options, log, kind, networks, flags=(), **arguments):
     return good
 
 
-def faults(programs):
+def faults(programs, options):
     """A leader that is killed and one that is frozen under load; true if nothing was lost."""
-    group = Group(programs, flags=ELECTION)
+    group = Group(programs, paths=options.paths, flags=election(options))
     try:
         first = group.leader()
         say("three members, member %d leads; clients put, get and delete, 8 calls at a time" % first)
@@ -196,12 +227,15 @@ def main():
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--outstanding", type=int, default=64)
     parser.add_argument("--logs", default="disk,ram")
+    parser.add_argument("--paths", default="")
+    parser.add_argument("--election_ms", type=int, default=ELECTION_MS)
+    parser.add_argument("--no_spin", action="store_true")
     parser.add_argument("--only", choices=["figures", "commits", "faults"])
     options = parser.parse_args()
     if options.seconds is None:
         options.seconds = PART_SECONDS if options.only else ALL_SECONDS
     programs = programs_in(options.folder)
-    good = options.only not in (None, "faults") or faults(programs)
+    good = options.only not in (None, "faults") or faults(programs, options)
     if options.only in (None, "commits"):
         say("\nCommands that the leader proposes by itself; in brackets: beside libraft's own TCP")
         good = commits(programs, options) and good

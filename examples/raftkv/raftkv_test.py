@@ -249,10 +249,11 @@ class RaftKv(unittest.TestCase):
 
     def test_the_leader_proposes_by_itself_to_measure(self):
         group = self.group(members=1)
-        rate, p50, p99, p999, cpu = group.measure(8, 100, 100)
+        rate, p50, p99, p999, cpu, follower = group.measure(8, 100, 100)
         for figure in (rate, p50, p99, p999):
             self.assertGreater(figure, 0)
         self.assertGreaterEqual(cpu, 0)
+        self.assertEqual(follower, 0)  # there is none
         self.assertLessEqual(p50, p99)
         self.assertLessEqual(p99, p999)
         status = group.status(group.leader(), timeout_ms=5000)

@@ -5,6 +5,7 @@ import unittest
 
 import faults
 import judge
+import raftkv_command
 import rehearsal
 from scenarios import SCENARIOS, Scenario
 
@@ -183,6 +184,46 @@ class Faults(unittest.TestCase):
         self.assertEqual(len(names), len(set(names)))
         for scenario in SCENARIOS:
             self.assertTrue(faults.parse(scenario.faults), scenario.name)
+
+
+def said_by(member, term=4, leader=3, applied=12, more=""):
+    """What `raftkv_admin status` says of one member."""
+    return ("192.168.77.1:%d: member %d, term %d, last entry 12, state of entry %d, 7 records; "
+            "leader: %s\n  7 commands in 5 entries and 2 barriers proposed, 0 snapshots taken, 0 "
+            "restored\n%s  member 1 at 192.168.77.1:4701: voter, over verbs\n"
+            "  member 3 at 192.168.77.2:4703: voter\n" % (
+                4705 + member, member, term, applied,
+                "%d at 192.168.77.2:4708" % leader if leader else "unknown", more))
+
+
+class RaftKv(unittest.TestCase):
+
+    def test_members_that_say_the_same_agree(self):
+        found = raftkv_command.statuses("".join(map(said_by, (1, 2, 3))))
+        self.assertTrue(raftkv_command.agree(found))
+        self.assertEqual(raftkv_command.leader_of(found), 3)
+        self.assertEqual(found[3]["paths"], {"verbs"})
+
+    def test_what_differs_is_no_agreement(self):
+        for odd in (dict(term=5), dict(leader=0), dict(applied=11),
+                    dict(more="  does not vote until a leader has made up for it\n")):
+            with self.subTest(odd=odd):
+                text = said_by(1) + said_by(2, **odd) + said_by(3)
+                self.assertFalse(raftkv_command.agree(raftkv_command.statuses(text)))
+        self.assertFalse(raftkv_command.agree(raftkv_command.statuses(
+            said_by(1) + "192.168.77.1:4707: UNAVAILABLE: no answer\n" + said_by(3))))
+
+    def test_of_two_leaders_the_later_one_counts(self):
+        found = raftkv_command.statuses(
+            said_by(1, term=5, leader=1) + said_by(3, more="  31 messages acknowledged by their "
+                                                   "writes alone\n"))
+        self.assertEqual(raftkv_command.leader_of(found), 1)
+        self.assertEqual(found[3]["acknowledged"], 31)
+
+    def test_faults_are_of_the_language(self):
+        for scenario in raftkv_command.SCENARIOS:
+            for what in (scenario.breaks, scenario.mends):
+                self.assertEqual(len(faults.parse("0 " + what)), 1)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import sys
 import host
 import image
 import pair_command
+import raftkv_command
 import run
 
 DEVICES = ("rxe", "siw")
@@ -119,6 +120,10 @@ def main_pair(arguments, folder):
     return pair_command.main(arguments, say)
 
 
+def main_raftkv(arguments, folder):
+    return raftkv_command.main(arguments, say)
+
+
 def main_perf(arguments, folder):
     options = parse_perf(arguments)
     return run.run(perf_words(options), devices=options.devices, shared=None,
@@ -126,7 +131,8 @@ def main_perf(arguments, folder):
                    memory_mib=PERF_MEMORY_MIB, folder=folder, say=say)
 
 
-COMMANDS = {"check": main_check, "image": main_image, "pair": main_pair, "perf": main_perf}
+COMMANDS = {"check": main_check, "image": main_image, "pair": main_pair, "perf": main_perf,
+            "raftkv": main_raftkv}
 
 
 def end_on(number, _):

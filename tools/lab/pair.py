@@ -66,14 +66,14 @@ class Transcript:
 class Pair:
     """Machines 1 and 2. Threads: the main one."""
 
-    def __init__(self, image, accelerator, devices, mtu=None):
+    def __init__(self, image, accelerator, devices, mtu=None, cpus=1, memory_mib=768):
         self.devices = list(devices)
         self._folder = pathlib.Path(tempfile.mkdtemp(prefix="weft-lab-"))
         self.shared = self._folder / "shared"
         self.shared.mkdir()
         self._options = {number: Options(
-            image, self.shared, number=number, devices=devices, accelerator=accelerator, cpus=1,
-            memory_mib=768, mtu=mtu,
+            image, self.shared, number=number, devices=devices, accelerator=accelerator, cpus=cpus,
+            memory_mib=memory_mib, mtu=mtu,
             cables=[cable(self._folder, number, card) for card in range(len(self.devices))],
         ) for number in NUMBERS}
         self.machines = {}

@@ -89,6 +89,11 @@ class Score:
             self._log.writelines(format_line(line) + "\n" for line in transcript.lines)
             self._log.flush()
 
+    def finish(self):
+        """Prints the last line; the status of the command."""
+        print("%d passed, %d failed" % (self.passed, self.failed), flush=True)
+        return 1 if self.failed else 0
+
 
 def play_scenario(pair, name, scenario, path, programs, score):
     start = time.monotonic()
@@ -126,8 +131,7 @@ def play_scenarios(options, machines, say):
                 play_path(path_name, scenarios, machines, options, score, say)
             except host.MachineFailed as error:
                 score.add(path_name, [str(error)], "no machines", 0, Transcript())
-    print("%d passed, %d failed" % (score.passed, score.failed), flush=True)
-    return 1 if score.failed else 0
+    return score.finish()
 
 
 def check(options):
