@@ -1,5 +1,7 @@
 #include "transport/connection_quota.h"
 
+#include <algorithm>
+
 #include "core/strings.h"
 
 namespace weft {
@@ -16,7 +18,8 @@ absl::Status CheckConnectionQuota(const ListenOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status CheckRoomForClient(const ListenOptions& options, uint32_t all, uint32_t of_client) {
+absl::Status CheckRoomForClient(const ListenOptions& options, uint32_t all, uint32_t of_client,
+                                size_t clients) {
   const uint32_t most = options.max_connections;
   const uint32_t of_one = options.max_connections_of_one;
   if (all >= most) {
@@ -28,10 +31,12 @@ absl::Status CheckRoomForClient(const ListenOptions& options, uint32_t all, uint
         StrCat("the server has ", of_client, " connections of this client, and takes ", of_one,
                " (ListenOptions::max_connections_of_one): close some, or send more by each"));
   }
-  if (of_client > 0 && all >= PlacesForAll(most, of_one)) {
+  const size_t share = std::max(size_t{1}, most / (clients + 1));
+  if (of_client >= share && all >= PlacesForAll(most, of_one)) {
     return absl::ResourceExhaustedError(
         StrCat("the server has ", all, " of its ", most, " connections, ", of_client,
-               " of this client, and keeps the rest for clients without one "
+               " of this client, and keeps the rest for clients with fewer than ", share,
+               " "
                "(ListenOptions::max_connections_of_one): close some, or try again later"));
   }
   return absl::OkStatus();

@@ -3,15 +3,17 @@
 //
 //   how many of the connections are up         who gets the next one
 //   fewer than PlacesForAll(options)           whoever has fewer than max_connections_of_one
-//   fewer than max_connections                 whoever has none
+//   fewer than max_connections                 whoever has less than its share: max_connections
+//                                              over the number of clients, and one more client
 //   all                                        nobody
 //
-// The second line is a reserve, an eighth of all. It lets those in who have nothing yet, one
-// connection each, while one client, or a few together, have taken all that they can get. Without a
-// number of its own (max_connections_of_one == 0) one client has all but the reserve: proxies, and
-// hosts on which all clients are one, are not to notice it before the server is nearly full. A
-// server whose clients have all proved who they are, or come from hosts of their own, sets a
-// number. Who sets it to max_connections says that one client may have everything: nothing is
+// The second line is a reserve, an eighth of all. It lets those in who have nothing yet, or less
+// than others, while one client, or a few together, have taken all that they can get. So who makes
+// connections without an end gets those that others give up down to their share, and no further.
+// Without a number of its own (max_connections_of_one == 0) one client has all but the reserve:
+// proxies, and hosts on which all clients are one, are not to notice it before the server is nearly
+// full. A server whose clients have all proved who they are, or come from hosts of their own, sets
+// a number. Who sets it to max_connections says that one client may have everything: nothing is
 // reserved.
 //
 // A client is what the network can tell from others without believing it (SharedListener::KeyOf();
@@ -21,6 +23,7 @@
 // Threads: plain functions. Errors: RESOURCE_EXHAUSTED, for the client, with what it can do.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -43,7 +46,8 @@ constexpr uint32_t PlacesForAll(uint32_t max_connections, uint32_t max_connectio
 absl::Status CheckConnectionQuota(const ListenOptions& options);
 
 // Of the listener's connections so many are up, and among them so many of this client. OK: it can
-// have one more.
-absl::Status CheckRoomForClient(const ListenOptions& options, uint32_t all, uint32_t of_client);
+// have one more. `clients`: so many have any.
+absl::Status CheckRoomForClient(const ListenOptions& options, uint32_t all, uint32_t of_client,
+                                size_t clients);
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <string>
 
 namespace weft {
@@ -14,8 +15,8 @@ ListenOptions Limits(uint32_t all, uint32_t of_one) {
   return options;
 }
 
-bool HasRoom(const ListenOptions& options, uint32_t all, uint32_t of_client) {
-  const absl::Status room = CheckRoomForClient(options, all, of_client);
+bool HasRoom(const ListenOptions& options, uint32_t all, uint32_t of_client, size_t clients = 1) {
+  const absl::Status room = CheckRoomForClient(options, all, of_client, clients);
   EXPECT_TRUE(room.ok() || absl::IsResourceExhausted(room)) << room;
   return room.ok();
 }
@@ -30,9 +31,18 @@ TEST(ConnectionQuotaTest, OneClientHasAllButTheReserve) {
 TEST(ConnectionQuotaTest, TheReserveIsForThoseWhoHaveNone) {
   const ListenOptions options;
   EXPECT_TRUE(HasRoom(options, 896, 0));
-  EXPECT_FALSE(HasRoom(options, 897, 1));
+  EXPECT_FALSE(HasRoom(options, 897, 1, /*clients=*/1023));
   EXPECT_TRUE(HasRoom(options, 1023, 0));
   EXPECT_FALSE(HasRoom(options, 1024, 0));
+}
+
+// One who always made more took each connection that another gave up for a moment, until that one
+// had a single one left, and the reserve stood empty.
+TEST(ConnectionQuotaTest, TheReserveIsForThoseWhoHaveLessThanTheirShare) {
+  const ListenOptions options;
+  EXPECT_TRUE(HasRoom(options, 896, 340, /*clients=*/2));
+  EXPECT_FALSE(HasRoom(options, 896, 341, /*clients=*/2)) << "a third of 1,024";
+  EXPECT_FALSE(HasRoom(options, 896, 556, /*clients=*/2));
 }
 
 TEST(ConnectionQuotaTest, OneClientHasNoMoreThanItsNumber) {
@@ -40,7 +50,7 @@ TEST(ConnectionQuotaTest, OneClientHasNoMoreThanItsNumber) {
   EXPECT_TRUE(HasRoom(options, 2, 2));
   EXPECT_FALSE(HasRoom(options, 3, 3));
   EXPECT_TRUE(HasRoom(options, 500, 0));
-  EXPECT_FALSE(HasRoom(options, 900, 1)) << "the reserve is there as well";
+  EXPECT_FALSE(HasRoom(options, 900, 2, /*clients=*/500)) << "the reserve is there as well";
 }
 
 TEST(ConnectionQuotaTest, WhoMayHaveEverythingHasIt) {
@@ -57,7 +67,7 @@ TEST(ConnectionQuotaTest, OfFewConnectionsNoneIsReserved) {
 
 TEST(ConnectionQuotaTest, WhoIsRefusedLearnsWhy) {
   const auto text = [](const ListenOptions& options, uint32_t all, uint32_t of_client) {
-    return std::string(CheckRoomForClient(options, all, of_client).message());
+    return std::string(CheckRoomForClient(options, all, of_client, /*clients=*/2).message());
   };
   EXPECT_EQ(text(Limits(9, 0), 9, 0),
             "the server has all 9 connections (ListenOptions::max_connections)");
@@ -66,8 +76,8 @@ TEST(ConnectionQuotaTest, WhoIsRefusedLearnsWhy) {
             "(ListenOptions::max_connections_of_one): close some, or send more by each");
   EXPECT_EQ(text(Limits(9, 0), 8, 5),
             "the server has 8 of its 9 connections, 5 of this client, and keeps the rest for "
-            "clients without one (ListenOptions::max_connections_of_one): close some, or try again "
-            "later");
+            "clients with fewer than 3 (ListenOptions::max_connections_of_one): close some, or try "
+            "again later");
 }
 
 TEST(ConnectionQuotaTest, NumbersThatMakeNoSenseAreNamed) {

@@ -28,8 +28,9 @@ struct Range {
 
 // Of providers' libraries: far fewer are ever loaded.
 constexpr size_t kMaxRanges = 32;
-std::array<Range, kMaxRanges> provider_ranges;
-size_t provider_range_count = 0;
+// Of the thread that counts: libraries are loaded at any time, so each meter looks for them.
+constinit thread_local std::array<Range, kMaxRanges> provider_ranges = {};
+constinit thread_local size_t provider_range_count = 0;
 
 constinit thread_local bool counting = false;
 constinit thread_local HotPathCounts counted;

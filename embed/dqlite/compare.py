@@ -30,12 +30,12 @@ STOP_SECONDS = 10
 ENDS_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
 
 
-def free_ports():
+def free_ports(count=NODES):
     """Ports for each node, whose Weft ports are free as well (dqlite takes no port 0)."""
     while True:
         held = []
         try:
-            for _ in range(NODES):
+            for _ in range(count):
                 first = socket.socket()
                 first.bind(("127.0.0.1", 0))
                 held.append(first)

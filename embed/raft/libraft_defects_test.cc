@@ -1,6 +1,6 @@
-// What libraft 0.15 does wrong by itself, played in libraft's own simulated cluster: its network,
-// its disks, nothing of Weft's and no repair. So whose these defects are is shown, and not only
-// read in its source. They are the six of raft_repair.h.
+// What libraft 0.15 does wrong by itself, played in libraft's own simulated cluster: its network
+// and its disks, without Weft's and, but for the last test, without the repair. So whose these
+// defects are is shown, and not only read in its source. They are the six of raft_repair.h.
 //
 // Each test passes as long as libraft has the defect. One that fails with a newer libraft says that
 // this release has mended it: where older ones need not be served any more, take away the test, the

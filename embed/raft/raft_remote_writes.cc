@@ -420,6 +420,7 @@ bool RaftRemoteWrites::Leave() {
 bool RaftRemoteWrites::LeaveTerm() {
   if (Leave()) return true;
   Grant& grant = *grant_;
+  if (!grant.reader->given_up()) return false;  // another one: Leave() has the story
   if (grant.reader->reclaimed()) return false;  // libraft has not taken what there is
   const uint64_t now_ns = engine_.clock().NowNs();
   if (grant.left_ns == 0) grant.left_ns = now_ns;

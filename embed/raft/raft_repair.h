@@ -1,5 +1,5 @@
-// What libraft 0.15 does wrong with a group's configuration, and when a disk fails, put right from
-// outside.
+// What libraft 0.15 does wrong with a group's configuration, when a disk fails, and with answers to
+// a leader, put right from outside.
 //
 // Its user wraps seven of the functions that libraft is given, as examples/raftkv/replica.cc does:
 //

@@ -271,7 +271,7 @@ void RaftRings::GiveUpWriter(raft_id id, Peer& peer, std::string_view why) {
 void RaftRings::GiveUpReader(raft_id id, Peer& peer) {
   if (peer.reader == nullptr) return;
   if (!peer.reader->given_up()) ++stats_.given_up;
-  // First out of the way of a message that it may take: outside of a turn, GiveUp() makes one.
+  // First out of the way of messages: outside of a turn of the engine GiveUp() makes a turn.
   given_up_readers_.emplace(id, std::move(peer.reader))->second->GiveUp();
 }
 

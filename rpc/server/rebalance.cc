@@ -43,9 +43,11 @@ void Rebalance::OnTimer() {
     least = std::min(least, count);
   }
   const uint32_t count = own_.stats().connections;
-  // Who connects again has two connections for a moment, and so none of the reserved ones.
-  const uint32_t most =
-      PlacesForAll(own_.options().max_connections, own_.options().max_connections_of_one);
+  // Who connects again has two connections for a moment: none of the reserved ones, and none at all
+  // where there is a number for each client, who may be at it and would dial in vain.
+  const uint32_t places = own_.options().max_connections;
+  const uint32_t of_one = own_.options().max_connections_of_one;
+  const uint32_t most = of_one == 0 || of_one == places ? PlacesForAll(places, of_one) : 0;
   uint32_t excess = Excess(count, least, all, most);
   // Of an even server nobody looks at the single connections.
   if (excess > 0) {

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # some.sh FUZZER [OPTION]... -- FILE...: fuzzes for 20 seconds, beginning with these inputs.
 #
-# Always with the same random numbers: where it runs with every change, it is to fail by what changed.
-# `./dev fuzz` takes new ones.
+# Always with the same random numbers: where it runs with every change, it is to fail by what changed,
+# or by what a quicker machine reaches in that time. `./dev fuzz` takes new ones.
 #
 # Fails on what a sanitizer or the target reports. libFuzzer then prints the input in base64, and
 # it is kept as an undeclared output of the test (bazel-testlogs/.../test.outputs).

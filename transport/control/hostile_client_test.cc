@@ -301,14 +301,10 @@ TEST_F(HostileClientTest, OneHostThatTakesAllItCanLeavesConnectionsToOthers) {
       << refused->why();
   EXPECT_EQ(Counted("listener.connections_refused"), 1u);
 
-  const std::string elsewhere = "127.0.0.2:0";
-  Stranger other(listener_->address(), elsewhere);
-  ASSERT_TRUE(SayHello(other));
-  Stranger socket(listener_->address(), elsewhere);
-  socket.Say(Join(TryTcp(other)));
-  other.Say(Frame(ControlType::kPathUp, EncodePathUp(1)));
-  ASSERT_TRUE(RunUntilHeard(other, ControlType::kOpen));
-  EXPECT_FALSE(other.Body(ControlType::kOpen).empty());
+  // Of whom the kernel says which user he is: another than an address.
+  NetworkEnd* const other = Dial(Over({PathKind::kShm}));
+  ASSERT_TRUE(RunUntilDecided(*other));
+  EXPECT_TRUE(other->opened()) << other->why();
 
   // Of 15 two end: one more is not of the reserve.
   for (const size_t i : {0u, 1u}) taken[i]->connection().Close("enough");

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "core/bytes.h"
@@ -20,6 +21,14 @@ namespace {
 // A name behind how long it is: no two lists of names look alike.
 void AppendName(const std::string& name, std::string* text) {
   *text += StrCat(" ", name.size(), ":", name);
+}
+
+// 127.0.0.0/8, and ::1, of whose first 64 bits nothing is left (PeerHost()): a process of this host
+// calls from any of these addresses.
+bool IsThisHost(uint64_t host) {
+  uint8_t first = 0;
+  std::memcpy(&first, &host, sizeof(first));
+  return host == 0 || (host <= ~uint32_t{0} && first == 127);
 }
 
 std::string TextOf(const PeerIdentity& client, uint64_t host) {
@@ -40,7 +49,7 @@ std::string TextOf(const PeerIdentity& client, uint64_t host) {
     case Authentication::kNone:
       break;
   }
-  return StrCat("host ", host);
+  return StrCat("host ", IsThisHost(host) ? 0 : host);
 }
 
 }  // namespace
@@ -152,12 +161,13 @@ uint32_t SharedListener::ConnectionsOf(const Nonce128& client) const {
 
 absl::Status SharedListener::CheckRoom(const ListenOptions& options, const Nonce128& client) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return CheckRoomForClient(options, connections_, ConnectionsOf(client));
+  return CheckRoomForClient(options, connections_, ConnectionsOf(client), clients_.size());
 }
 
 absl::Status SharedListener::TakeConnection(const ListenOptions& options, const Nonce128& client) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  WEFT_RETURN_IF_ERROR(CheckRoomForClient(options, connections_, ConnectionsOf(client)));
+  WEFT_RETURN_IF_ERROR(
+      CheckRoomForClient(options, connections_, ConnectionsOf(client), clients_.size()));
   ++connections_;
   ++clients_[{client.high, client.low}];
   return absl::OkStatus();

@@ -131,6 +131,8 @@ TEST(SharedListenerAloneTest, AClientIsWhomItHasProvedToBeOrItsUserOrItsHost) {
   PeerIdentity nobody;
   EXPECT_EQ(shared.KeyOf(nobody, 1), shared.KeyOf(nobody, 1));
   EXPECT_FALSE(shared.KeyOf(nobody, 1) == shared.KeyOf(nobody, 2));
+  EXPECT_EQ(shared.KeyOf(nobody, 0x0100007F), shared.KeyOf(nobody, 0x0B00007F))
+      << "127.0.0.1 and 127.0.0.11 are one host, which has sixteen million such addresses";
   EXPECT_FALSE(shared.KeyOf(nobody, 1) == another.KeyOf(nobody, 1)) << "there is a secret in it";
   PeerIdentity user;
   user.authentication = Authentication::kKernelCredentials;

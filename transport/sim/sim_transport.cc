@@ -1,6 +1,7 @@
 #include "transport/sim/sim_transport.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "core/check.h"
@@ -213,12 +214,14 @@ absl::Status SimTransport::Admit(const Hello& hello) {
   SimListener& listener = *found->second;
   uint32_t all = 0;
   uint32_t of_client = 0;
+  std::set<SimFabric::NodeId> clients;
   for (const auto& [id, peer] : peers_) {
     if (peer.listener != hello.listener) continue;
     ++all;
     of_client += peer.node == hello.node;
+    clients.insert(peer.node);
   }
-  WEFT_RETURN_IF_ERROR(CheckRoomForClient(listener.options(), all, of_client));
+  WEFT_RETURN_IF_ERROR(CheckRoomForClient(listener.options(), all, of_client, clients.size()));
   const LinkOptions& options = listener.options().link;
   WEFT_ASSIGN_OR_RETURN(const PeerIterator added, AddPeer(options, /*handler=*/nullptr));
   Peer& peer = added->second;
