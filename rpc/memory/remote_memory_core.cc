@@ -222,7 +222,7 @@ void RemoteMemoryCore::Refuse(const absl::Status& why, bool for_good) {
 
 void RemoteMemoryCore::OnConnected(Connection& connection) {
   connection_ = &connection;
-  proves_by_reads_ = connection.memory().reads_prove_writes() && (rights_ & kMayRead) != 0;
+  no_proof_memory_ = false;
   lacks_lease_ = false;
   if (wanted()) Ask();
 }
@@ -454,9 +454,9 @@ void RemoteMemoryCore::AskForProof(RemoteOperation& operation) {
 absl::StatusOr<Posted> RemoteMemoryCore::PostProof(RemoteOperation& operation) {
   if (connection_ == nullptr) return absl::FailedPreconditionError("not connected");
   RemoteAccess& memory = connection_->memory();
-  if (proves_by_reads_ && Usable()) {
+  if (memory.reads_prove_writes() && (rights_ & kMayRead) != 0 && !no_proof_memory_ && Usable()) {
     const absl::StatusOr<const Region*> region = proof_memory_.For(*connection_);
-    proves_by_reads_ = region.ok();  // else not on this connection: it would fail each time
+    no_proof_memory_ = !region.ok();
     if (region.ok()) {
       const Transfer last_byte = {*region, 0, remote().Slice(operation.offset, 1)};
       return memory.Post(TransferKind::kRead, {&last_byte, 1}, &operation);

@@ -254,7 +254,7 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   Tally<bool> lacks_lease_;
   RemoteOperation* proof_ = nullptr;  // a question of Prove() that is on its way
   bool prove_again_ = false;          // more may have ended since
-  bool proves_by_reads_ = false;      // on this connection
+  bool no_proof_memory_ = false;      // on this connection: it could not be registered
   std::byte proof_byte_ = {};         // where proofs read to; nobody looks at it
   LocalMemory proof_memory_{{&proof_byte_, 1}};
   uint32_t done_since_turn_ = 0;  // operations inside their call, since TurnIsDue(); < kDonePerTurn
