@@ -36,8 +36,7 @@ absl::Status CheckRoomForClient(const ListenOptions& options, uint32_t all, uint
     return absl::ResourceExhaustedError(
         StrCat("the server has ", all, " of its ", most, " connections, ", of_client,
                " of this client, and keeps the rest for clients with fewer than ", share,
-               " "
-               "(ListenOptions::max_connections_of_one): close some, or try again later"));
+               " (ListenOptions::max_connections_of_one): close some, or try again later"));
   }
   return absl::OkStatus();
 }

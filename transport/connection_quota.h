@@ -2,7 +2,8 @@
 // ListenOptions::max_connections, and what is kept for others. For networks, which count.
 //
 //   how many of the connections are up         who gets the next one
-//   fewer than PlacesForAll(options)           whoever has fewer than max_connections_of_one
+//   fewer than PlacesForAll()                  whoever has fewer than max_connections_of_one, if
+//                                              that is not 0
 //   fewer than max_connections                 whoever has less than its share: max_connections
 //                                              over the number of clients, and one more client
 //   all                                        nobody

@@ -79,8 +79,9 @@ struct ListenOptions {
   uint32_t max_connections = 1024;
   // Among them of one client: whom TLS has proved to be the same (all who share a secret are); else
   // one user, over shm and unix:; else one address (of IPv6 the first 64 bits). 1 to
-  // max_connections. 0: all but the last eighth of them, which is for clients that have none, one
-  // each; it is with other numbers as well, but for max_connections: then one may have everything.
+  // max_connections. 0: all but the last eighth of them, which is for clients that have less than
+  // their share. It is kept with any number but max_connections (then one may have everything), if
+  // there are at least 8.
   // Lower: more clients have to take part to keep others out; proxies, and hosts with many
   // programs, are refused sooner.
   uint32_t max_connections_of_one = 0;

@@ -24,13 +24,19 @@ raft_index LastChangeBefore(const raft_log& log, raft_index end) {
   return 0;
 }
 
+// The log has the entry before the message's. One that is unknown here matches nothing, a peer's
+// term of 0 least of all.
+bool HasBefore(const raft_log& log, const raft_append_entries& message) {
+  if (message.prev_log_index == 0) return true;
+  const raft_term own_term = TermAt(log, message.prev_log_index);
+  return own_term != 0 && own_term == message.prev_log_term;
+}
+
 // The first entry that libraft will take off its log for this message, and all behind it; 0: none.
 raft_index FirstConflict(const raft& raft, const raft_append_entries& message) {
   const raft_index before = message.prev_log_index;
   if (message.term < raft.current_term) return 0;  // it will be refused
-  const raft_term own_term = before == 0 ? 0 : TermAt(raft.log, before);
-  // An entry that is unknown here matches nothing, a peer's term of 0 least of all.
-  if (before > 0 && (own_term == 0 || own_term != message.prev_log_term)) return 0;
+  if (!HasBefore(raft.log, message)) return 0;
   for (unsigned i = 0; i < message.n_entries; ++i) {
     const raft_term term = TermAt(raft.log, before + 1 + i);
     if (term == 0) return 0;  // the log ends before it
@@ -45,12 +51,7 @@ raft_index SameAfter(const raft& raft, const raft_message& message) {
   if (message.type == RAFT_IO_INSTALL_SNAPSHOT) return message.install_snapshot.last_index;
   if (message.type != RAFT_IO_APPEND_ENTRIES) return 0;
   const raft_append_entries& append = message.append_entries;
-  const raft_index before = append.prev_log_index;
-  if (before > 0) {
-    const raft_term own_term = TermAt(raft.log, before);
-    if (own_term == 0 || own_term != append.prev_log_term) return 0;
-  }
-  return before + append.n_entries;
+  return HasBefore(raft.log, append) ? append.prev_log_index + append.n_entries : 0;
 }
 
 raft_term TermOfLeader(const raft_message& message) {

@@ -438,11 +438,8 @@ void ControlConnection::StartProof(const ProofPlan& plan) {
 
 HandshakeStep ControlConnection::Admit() {
   auto& accept = std::get<AcceptHandshake>(handshake_);
-  PeerIdentity client = socket_->identity();
-  if (AddKernelCredentials(socket_->fd(), &client) &&
-      client.authentication == Authentication::kNone) {
-    client.authentication = Authentication::kKernelCredentials;
-  }
+  // As far as the control connection tells.
+  const PeerIdentity client = IdentityOver(PathKind::kTcp);
   // No path is brought up in vain for a client that has all its connections; of one that only a
   // path tells apart OpenIfBothUp() finds out.
   const auto check_room = [&] {
