@@ -219,19 +219,21 @@ void EngineCore::RunOwnThread() {
 
 int Engine::Poll(int budget) {
   EngineCore& core = CoreOf(*this);
-  if (!core.Enter()) return 0;
-  const int work = core.in_turn_ ? 0 : core.RunTurn(budget);
+  // Like Enter(), but it does not count as a use of the engine.
+  const bool enters = OnEngine() ? core.Enter() : core.MayDrive() && core.TakeRole();
+  if (!enters) return 0;
+  const int work = core.in_turn_ || core.SleepsOn() ? 0 : core.RunTurn(budget);
   core.Leave();
   return work;
 }
 
 int EngineCore::RunTurn(int budget) {
   WEFT_DCHECK(!in_turn_);  // User: Poll() is not called inside a callback
+  if (doorbell_->armed()) [[unlikely]]
+    Wake();
   in_turn_ = true;
   internal::Turn turn = {this, internal::innermost_turn};
   internal::innermost_turn = &turn;
-  if (doorbell_->armed()) [[unlikely]]
-    Wake();
   turn_ns_ = clock_->NowNs();
   int work = inbox_.empty() ? 0 : DrainInbox(budget);
   work += transport_->Poll(budget, turn_ns_);
@@ -324,9 +326,20 @@ void EngineCore::Step(uint64_t until_ns) {
   }
 }
 
+// Whether a turn would find nothing: the application has armed the engine and not used it since,
+// and its loop was woken by something else. What comes after Arm() makes the descriptor readable,
+// so that one look there stands for all that a turn looks at.
+bool EngineCore::SleepsOn() const {
+  return doorbell_->armed() && !was_used_ && inbox_.empty() && set_aside_.empty() &&
+         !transport_->busy() && timers_.NextDeadlineNs() > clock_->NowNs() && !poller_->HasReady();
+}
+
 bool Engine::Arm() {
   EngineCore& core = CoreOf(*this);
   if (core.forked()) return true;  // nothing will ever be
+  // No turn has come since it was armed, for that would have ended it.
+  if (core.doorbell_->armed() && !core.was_used_ && core.inbox_.empty()) return true;
+  core.was_used_ = false;
   core.doorbell_->Arm();
   if (core.inbox_.empty() && !core.stop_.load(std::memory_order_acquire) && transport_->Arm()) {
     return true;
@@ -392,7 +405,11 @@ void EngineCore::DropRole() {
     CallFollower();
 }
 
-bool EngineCore::BecomeDriver() { return MayDrive() && TakeRole(); }
+bool EngineCore::BecomeDriver() {
+  if (!MayDrive() || !TakeRole()) return false;
+  was_used_ = true;
+  return true;
+}
 
 // --- other threads ------------------------------------------------------------------------------
 

@@ -205,6 +205,7 @@ class EngineCore final : public Engine {
   void SetAside();
   int LookAtDescriptors();
   void Step(uint64_t until_ns);
+  bool SleepsOn() const;
   void Sleep(uint64_t until_ns);
   void Wake();
   bool BecomeDriver();
@@ -231,6 +232,7 @@ class EngineCore final : public Engine {
   bool in_turn_ = false;
   bool rang_ = false;  // the doorbell may have: its event is to be taken
   std::atomic<bool> stop_{false};
+  bool was_used_ = false;  // since Arm(), other than by Poll()
   uint64_t turn_ns_ = 0;
   // The first turn without traffic: what came before it may have taken long, and what is awaited
   // then could not come sooner.

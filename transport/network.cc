@@ -143,9 +143,16 @@ std::vector<PathProvider> Providers(const NetworkOptions& options, const EngineC
   providers.push_back(OfiTcpProvider(options));
   for (PathProvider& provider : providers) {
     const bool ours = provider.kind == PathKind::kShm || provider.kind == PathKind::kTcp;
-    if (!ours) provider.fabric_version = FabricLibraryVersion();
+    if (!ours) provider.fabric_version = FabricLibraryVersion;
   }
   return providers;
+}
+
+// Whether connections that say nothing of their paths may take one of libfabric's: few hosts have a
+// card, and what is never used is not loaded.
+bool MayNeedFabric(const PathPolicy& policy) {
+  if (policy.Allows(PathKind::kOfiTcp)) return true;
+  return policy.Allows(PathKind::kVerbs) && !ReadRdmaView(/*wanted_lock_bytes=*/0).ports.empty();
 }
 
 }  // namespace
@@ -155,9 +162,9 @@ absl::StatusOr<std::unique_ptr<Transport>> MakeNetworkTransport(const EngineCont
                                                                 uint32_t number) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
   // An unusable environment is better known now than at the first connect.
-  WEFT_RETURN_IF_ERROR(ReadPathPolicy({}).status());
+  WEFT_ASSIGN_OR_RETURN(const PathPolicy policy, ReadPathPolicy({}));
   // Later it would count against the limits of the first handshake, here and at the peer.
-  StartProviders();
+  if (MayNeedFabric(policy)) StartProviders();
   NetworkTransportOptions network;
   network.providers = Providers(options, engine);
   network.framing.large_send_bytes = network.framing.large_receive_bytes = options.max_large_bytes;

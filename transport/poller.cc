@@ -102,6 +102,11 @@ int Poller::Poll() {
   return called;
 }
 
+bool Poller::HasReady() const {
+  epoll_event ready;
+  return epoll_wait(epoll_fd_, &ready, /*maxevents=*/1, /*timeout=*/0) > 0;
+}
+
 void Poller::Wait(uint64_t timeout_ns) {
   epoll_event ready;
   epoll_wait(epoll_fd_, &ready, /*maxevents=*/1, TimeoutMs(timeout_ns));

@@ -44,6 +44,8 @@ class Poller {
   // is no handler.
   int Poll();
   bool has_handlers() const { return handlers_ > 0; }
+  // Whether descriptor() is readable now.
+  bool HasReady() const;
 
   // Sleeps until something is ready, for `timeout_ns` at most (rounded up to milliseconds). Calls
   // nobody.

@@ -2,11 +2,15 @@
 """Runs dqlite's own benchmark over its own TCP and over Weft, in turns.
 
     compare.py LIBRARY [--seconds N] [--rounds N] [--workload kvwrite|kvreadwrite] [--paths LIST]
+               [--folder DIR]
 
 LIBRARY is libweft_dqlite.so. Each turn starts a cluster of three dqlite-benchmark processes, the
-packaged program, with fresh data, drives it for N seconds (5), and ends it. Every turn has the
-library preloaded; WEFT_DQLITE=off leaves dqlite's own transport in. Prints a line for each turn,
-then the medians of all rounds (3) and their ratios to dqlite's own. Status 1 if a turn failed.
+packaged program, with fresh data in DIR (/tmp), drives it for N seconds (3), and ends it. Every turn
+has the library preloaded; WEFT_DQLITE=off leaves dqlite's own transport in. Prints a line for each
+turn, then the medians of all rounds (5), and the medians of their ratios to dqlite's own turn of the
+same round: a disk's pace changes from one round to the next by more than the network's part is. With
+--folder /dev/shm there is no disk beside the network. Each round begins with another one. Status 1 if
+a turn failed.
 """
 import argparse
 import os
@@ -53,8 +57,8 @@ def free_ports(count=NODES):
 class Cluster:
     """One turn's processes and their data."""
 
-    def __init__(self, library, turn, seconds, workload):
-        self.folder = tempfile.mkdtemp(prefix="weft-dqlite-")
+    def __init__(self, library, turn, seconds, workload, folder=None):
+        self.folder = tempfile.mkdtemp(prefix="weft-dqlite-", dir=folder)
         self.processes = []
         self.addresses = ["127.0.0.1:%d" % port for port in free_ports()]
         self.seconds = seconds
@@ -114,7 +118,7 @@ def quantile(values, part):
 
 def run_turn(library, name, turn, options, with_log=False):
     """(p50, p99, p99.9 in ms, operations a second), or None; with_log: and what the driver said."""
-    cluster = Cluster(library, turn, options.seconds, options.workload)
+    cluster = Cluster(library, turn, options.seconds, options.workload, options.folder)
     try:
         values = cluster.latencies_ms()
         if values is None:
@@ -133,11 +137,13 @@ def run_turn(library, name, turn, options, with_log=False):
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("library")
-    # Nine turns, and as long again for their clusters to come up and to leave: within two minutes.
-    parser.add_argument("--seconds", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=3)
+    # 15 turns, and less than as long again for their clusters to come up and to leave: within two
+    # minutes.
+    parser.add_argument("--seconds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workload", choices=["kvwrite", "kvreadwrite"], default="kvwrite")
     parser.add_argument("--paths", default="shm,tcp")
+    parser.add_argument("--folder")
     options = parser.parse_args()
     if shutil.which("dqlite-benchmark") is None:
         sys.exit("dqlite: there is no dqlite-benchmark: install the Debian package go-dqlite")
@@ -146,23 +152,26 @@ def main():
     turns = {"dqlite's TCP": {"WEFT_DQLITE": "off"}}
     for path in options.paths.split(","):
         turns["Weft " + path] = {"WEFT_DQLITE": "on", "WEFT_PATHS": path}
-    results = {name: [] for name in turns}
+    rounds = []  # of each: name -> figures
     failed = False
-    for _ in range(options.rounds):
-        for name, turn in turns.items():
-            figures = run_turn(library, name, turn, options)
-            failed = failed or figures is None
-            results[name] += [figures] if figures else []
+    names = list(turns)
+    for number in range(options.rounds):
+        first = number % len(names)
+        rounds.append({name: run_turn(library, name, turns[name], options)
+                       for name in names[first:] + names[:first]})
+        failed = failed or None in rounds[-1].values()
 
-    own = results["dqlite's TCP"]
-    print("\n%d rounds of %d s, %s, three nodes; medians, and what part of dqlite's own they are"
+    print("\n%d rounds of %d s, %s, three nodes; medians, and medians of what part of dqlite's own they are"
           % (options.rounds, options.seconds, options.workload))
-    for name, rounds in results.items():
-        if not rounds:
+    for name in names:
+        good = [each for each in rounds if each[name]]
+        if not good:
             continue
-        medians = [statistics.median(column) for column in zip(*rounds)]
-        parts = ([a / statistics.median(b) for a, b in zip(medians, zip(*own))]
-                 if own else [float("nan")] * 4)
+        medians = [statistics.median(column) for column in zip(*(each[name] for each in good))]
+        ratios = [[a / b for a, b in zip(each[name], each[names[0]])]
+                  for each in good if each[names[0]]]
+        parts = ([statistics.median(column) for column in zip(*ratios)]
+                 if ratios else [float("nan")] * 4)
         print("%-12s p50 %7.2f ms %5.2f   p99 %7.2f ms %5.2f   p99.9 %7.2f ms %5.2f   %8.0f/s %5.2f"
               % ((name,) + tuple(x for pair in zip(medians, parts) for x in pair)))
     return int(failed)

@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Blocks by NBD: nbdkit's own file plugin over TCP, and the weft plugin, in turns.
+"""Blocks by NBD: nbdkit's own plugins over TCP, and the weft plugin, in turns.
 
     compare.py BIN [--seconds N] [--mib N] [--folder DIR] [--spin-us N]
 
 BIN has nbdkit-weft-plugin.so and weft_blockd. fio's nbd engine is the client of all:
 
     file/tcp    fio -> NBD over TCP -> nbdkit, file plugin
+    nbd/tcp     fio -> NBD over a Unix socket -> nbdkit, nbd plugin -> NBD over TCP -> nbdkit, file plugin
     weft/shm    fio -> NBD over a Unix socket -> nbdkit, weft plugin -> shared memory -> weft_blockd
     weft/tcp    the same, and TCP to weft_blockd
 
-So the first has one hop, a network's, and the others have two, of which the second is the network's.
-Each has a file of its own, N MiB (256), in the page cache; nothing is flushed. For each kind of
-request the three take turns, of N seconds (2). Status 1 if a turn failed.
+So the first has one hop, a network's, and the others have two, of which the second is the network's:
+nbd/tcp is what stands in the place of weft/tcp. Each has a file of its own, N MiB (256), in the page
+cache; nothing is flushed. For each kind of request the four take turns, of N seconds (1.5). Status 1
+if a turn failed.
 """
 import argparse
 import json
@@ -68,26 +70,29 @@ def compare(uris, options):
     """False: a turn failed."""
     good = True
     print("%-24s %3s  %-9s %9s %9s %9s %11s %9s  %s" % (
-        "", "QD", "", "p50 us", "p99 us", "p99.9 us", "requests/s", "MiB/s", "p50 and rate: x of file/tcp"))
+        "", "QD", "", "p50 us", "p99 us", "p99.9 us", "requests/s", "MiB/s",
+        "p50 and rate: x of file/tcp, x of nbd/tcp"))
     for kind, rw, size in KINDS:
         for depth in DEPTHS:
-            own = None
+            beside = []  # those with nbdkit's own plugins
             for name, uri in uris.items():
                 figures = run_fio(uri, rw, size, depth, options)
                 if figures is None:
                     good = False
                     continue
-                own = own or figures
-                print("%-24s %3d  %-9s %9.1f %9.1f %9.1f %11.0f %9.0f  %5.2f %5.2f" % (
-                    (kind, depth, name) + tuple(figures) +
-                    (figures[0] / own[0], figures[3] / own[3])), flush=True)
+                if not name.startswith("weft"):
+                    beside.append(figures)
+                print("%-24s %3d  %-9s %9.1f %9.1f %9.1f %11.0f %9.0f  %s" % (
+                    (kind, depth, name) + tuple(figures) + ("  ".join(
+                        "%5.2f %5.2f" % (figures[0] / other[0], figures[3] / other[3])
+                        for other in beside),)), flush=True)
     return good
 
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("bin")
-    parser.add_argument("--seconds", type=float, default=2)
+    parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--folder", help="where the files are: a folder of the disk to measure on")
     parser.add_argument("--spin-us", type=int, default=50, help="weft_blockd's --spin_us")
@@ -102,6 +107,11 @@ def main():
         fill(folder.file("own.img"), options.mib)
         running.append(blocks.Nbdkit(folder, "own", ["file", folder.file("own.img")], tcp=True))
         uris = {"file/tcp": running[0].uri}
+        shutil.copyfile(folder.file("own.img"), folder.file("far.img"))
+        far = blocks.Nbdkit(folder, "far", ["file", folder.file("far.img")], tcp=True)
+        running.append(far)
+        running.append(blocks.Nbdkit(folder, "nbd", ["nbd", "uri=" + far.uri]))
+        uris["nbd/tcp"] = running[-1].uri
         for path in ("shm", "tcp"):
             image = folder.file(path + ".img")
             shutil.copyfile(folder.file("own.img"), image)

@@ -33,13 +33,16 @@ Attached& AllAttached() {
   return *attached;
 }
 
-RaftNetwork& NetworkOf(raft_io* io) {
+// Null: there is none any more.
+RaftNetwork* FindNetwork(raft_io* io) {
   Attached& attached = AllAttached();
   const std::lock_guard<std::mutex> lock(attached.mutex);
   const auto found = std::find_if(attached.all.begin(), attached.all.end(),
                                   [io](const auto& entry) { return entry.first == io; });
-  return *found->second;
+  return found == attached.all.end() ? nullptr : found->second;
 }
+
+RaftNetwork& NetworkOf(raft_io* io) { return *FindNetwork(io); }
 
 void Explain(raft_io* io, const absl::Status& status) {
   const std::string text(status.message());
@@ -410,7 +413,14 @@ void RaftNetwork::Close(raft_io* io, raft_io_close_cb callback) {
 void RaftNetwork::CloseWhenQuiet() {
   if (state_ != State::kClosing || !sending_.empty() || !unsent_.empty()) return;
   state_ = State::kClosed;
-  disk_.close(io_, closed_);
+  disk_.close(io_, OnDiskClosed);
+}
+
+// libraft's disk half says so again when something of its own ends late.
+void RaftNetwork::OnDiskClosed(raft_io* io) {
+  RaftNetwork* const self = FindNetwork(io);
+  if (self == nullptr || self->closed_ == nullptr) return;
+  std::exchange(self->closed_, nullptr)(io);
 }
 
 // --- sending -------------------------------------------------------------------------------------

@@ -189,6 +189,7 @@ class RaftNetwork {
   static int Send(raft_io* io, raft_io_send* request, const raft_message* message,
                   raft_io_send_cb callback);
   static void Close(raft_io* io, raft_io_close_cb callback);
+  static void OnDiskClosed(raft_io* io);
   static raft_time Time(raft_io* io);
   // Given to the disk half, for libraft's.
   static void Tick(raft_io* io);
@@ -222,8 +223,8 @@ class RaftNetwork {
   std::string address_;  // in the group's configuration
   raft_io_tick_cb tick_ = nullptr;
   raft_io_recv_cb receive_ = nullptr;
-  std::optional<raft_time> now_;  // during a tick, for all of it
-  raft_io_close_cb closed_ = nullptr;
+  std::optional<raft_time> now_;       // during a tick, for all of it
+  raft_io_close_cb closed_ = nullptr;  // null: nobody waits for the disk half any more
   RaftNetworkStats stats_;
   uint64_t fetching_bytes_ = 0;  // of payloads that are under way to here
 

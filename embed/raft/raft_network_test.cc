@@ -242,5 +242,24 @@ TEST(RaftNetwork, ClosingCallsEverythingBack) {
   EXPECT_NE(status, 1);
 }
 
+// libraft's own disk half calls back once for each thing that ends after it was closed, where
+// several end late. dqlite then closed its loop's handles twice, and ended with an assertion.
+TEST(RaftNetwork, ADiskHalfThatSaysTwiceThatItIsClosedIsHeardOnce) {
+  SimNetwork network(/*seed=*/1);
+  MemoryDisk disk;
+  MemoryDiskIo io(disk, network.Node("node"), 1);
+  io.io()->close = [](raft_io* each, raft_io_close_cb closed) {
+    closed(each);
+    closed(each);
+  };
+  RaftNetworkOptions options;
+  options.group = "group";
+  const auto half = RaftNetwork::Attach(io.io(), network.Node("node"), options);
+  ASSERT_TRUE(half.ok()) << half.status();
+  static int times = 0;
+  io.io()->close(io.io(), [](raft_io*) { ++times; });
+  EXPECT_EQ(times, 1);
+}
+
 }  // namespace
 }  // namespace weft::embed::test

@@ -27,7 +27,8 @@ namespace weft::embed {
 
 class UvEngine {
  public:
-  // `spin_us`: 0 to 1,000,000. Higher: no wake-up for messages that come closely; costs a core.
+  // `spin_us`: 0 to 1,000,000. Higher: no wake-up for messages that come closely; costs a core, but
+  // for what others want of it: a turn with nothing to do yields (sched_yield).
   static absl::StatusOr<std::unique_ptr<UvEngine>> Start(uv_loop_t* loop, Engine& engine,
                                                          uint64_t spin_us = 0);
   ~UvEngine();

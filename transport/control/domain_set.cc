@@ -40,11 +40,16 @@ std::vector<PathOffer> DomainSet::Offers(const PathPolicy& policy, uint64_t now_
     for (PathOffer& offer : offers) {
       offer.kind = provider.kind;
       offer.provider = provider.provider;
-      offer.fabric_version = provider.fabric_version;
       all.push_back(std::move(offer));
     }
   }
-  return ApplyPolicy(policy, all);
+  std::vector<PathOffer> offers = ApplyPolicy(policy, all);
+  for (PathOffer& offer : offers) {
+    PathProvider* const provider = offer.unavailable.empty() ? Find(offer.kind) : nullptr;
+    if (provider == nullptr || !provider->fabric_version) continue;
+    offer.fabric_version = provider->fabric_version();
+  }
+  return offers;
 }
 
 // Now rather than while the first client waits; what cannot be opened is that client's reason not
