@@ -5,6 +5,7 @@ which sees its pipe close, removes their folder.
 """
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -39,8 +40,9 @@ class Folder:
             stdin=subprocess.PIPE, start_new_session=True)
 
     def close(self):
+        """The watcher ends by itself, a moment later."""
+        shutil.rmtree(self.path, ignore_errors=True)
         self.watcher.stdin.close()
-        self.watcher.wait()
 
 
 class Group:
@@ -64,14 +66,19 @@ class Group:
             self.member_addresses[number] = "127.0.0.1:%d" % port
         self.first = ["--bootstrap=" + ",".join(
             "%d=%s" % each for each in self.member_addresses.items())]
-        for number in list(self.member_addresses):
-            self.start(number, self.first)
+        # All at once: each takes its time to come up.
+        for launched in [self.launch(number, self.first) for number in self.member_addresses]:
+            self.await_start(*launched)
 
     def path(self, name):
         return os.path.join(self.folder.path, name)
 
     def start(self, number, more=(), before=()):
         """Starts the member, or starts it again; `before`: by this command."""
+        self.await_start(*self.launch(number, more, before))
+
+    def launch(self, number, more=(), before=()):
+        """As start(), without waiting: for await_start()."""
         log = self.path("%d.log" % number)
         command = [self.programs["raftkv_server"], "--id=%d" % number,
                    "--dir=" + self.path(str(number)),
@@ -82,9 +89,12 @@ class Group:
             before = ("taskset", "-c", str(self.cpus[(number - 1) % len(self.cpus)]), *before)
         with open(log, "a") as said:
             start = said.tell()
-            process = subprocess.Popen([*ENDS_WITH_US, *before, *command],
-                                       env=self.environment, stdout=said, stderr=said)
-        self.processes[number] = process
+            self.processes[number] = subprocess.Popen(
+                [*ENDS_WITH_US, *before, *command], env=self.environment, stdout=said, stderr=said)
+        return number, log, start
+
+    def await_start(self, number, log, start):
+        process = self.processes[number]
         deadline = time.monotonic() + START_SECONDS
         while True:
             with open(log) as lines:

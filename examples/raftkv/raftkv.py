@@ -51,7 +51,7 @@ PATHS = "tcp,shm"
 # Where files are in memory.
 RAM = "/dev/shm"
 # An election that a busy machine does not begin by itself, and a pause that a demonstration can take.
-ELECTION_MS = 800
+ELECTION_MS = 500
 
 
 def election(options):
