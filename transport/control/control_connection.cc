@@ -533,7 +533,7 @@ void ControlConnection::OnSilent() {
 void ControlConnection::FailSilentPeer() {
   const std::string limit =
       StrCat(limits_.peer_timeout_ns / kNsPerMs, " ms (LinkOptions::peer_timeout_ns)");
-  WEFT_LOG_EVERY_N_SEC(kWarning, 1, "a peer is given up: nothing heard for ", limit);
+  WEFT_LOG_EVERY_N_SEC(kInfo, 1, "a peer is given up: nothing heard for ", limit);
   // If it wakes up it should know what has happened.
   Finish(absl::UnavailableError(StrCat("peer is silent: nothing heard for ", limit,
                                        "; its process is stopped, or its host out of reach")),
