@@ -357,7 +357,7 @@ void ControlConnection::Perform(HandshakeStep step) {
     }
   }
   if (step.decision == HandshakeStep::Decision::kOpen && listener_ != nullptr) {
-    client_ = step.client;
+    client_key_ = step.client;
     if (put_out_) return Fail(PutOutError());
     context_->newcomers->BecomeClient(this);
   }
@@ -576,9 +576,9 @@ void ControlConnection::Finish(const absl::Status& why, bool peer_dead,
   SetAlarm(kNever);
   context_->newcomers->Leave(this);
   context_->peers->Leave(this);
-  if (client_.has_value()) {
-    listener_->EndConnection(*client_);
-    client_.reset();
+  if (client_key_.has_value()) {
+    listener_->EndConnection(*client_key_);
+    client_key_.reset();
   }
   if (listener_ != nullptr) context_->accepted.Sub(1);
   dialer_.reset();
