@@ -255,7 +255,7 @@ std::string_view LogLevelName(LogLevel level) {
 }
 
 void SetLogSink(LogSink sink, LogLevel min_level) {
-  WEFT_CHECK(inside == nullptr);
+  WEFT_CHECK(inside == nullptr);  // User: changes no sink from within one
   LogOutput& process = OfProcess();
   LogSink previous;  // Destroyed after the lock is released: its destructor is foreign code.
   std::lock_guard<std::mutex> lock(process.mutex);

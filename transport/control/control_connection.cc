@@ -232,10 +232,12 @@ void ControlConnection::RunDialing() {
   absl::Status status = result->ok() ? TakeSocket(**std::move(result)) : result->status();
   if (status.ok() && has_security()) {
     status = socket_->StartTls(credentials_.get(), context_->tls, context_->now_ns(), server_,
+                               // Ours: a socket is dialed for this handshake
                                std::get<DialHandshake>(handshake_).wanted_engine());
   }
   if (!status.ok()) return Finish(status, /*peer_dead=*/true, std::nullopt);
   stage_ = Stage::kHandshake;
+  // Ours: as above
   Perform(std::get<DialHandshake>(handshake_).Begin(PeerAddressText(socket_->fd())));
 }
 
@@ -256,6 +258,7 @@ void ControlConnection::RunHandshake() {
   if (stage_ == Stage::kHandshake && proof_result_.has_value()) {
     proof_.reset();
     absl::StatusOr<Neighbour> result = *std::exchange(proof_result_, std::nullopt);
+    // Ours: who dials proves, and only while the handshake goes on
     Perform(std::get<DialHandshake>(handshake_).OnProof(std::move(result)));
   }
   ControlFrame frame;
@@ -265,6 +268,7 @@ void ControlConnection::RunHandshake() {
       const absl::Status why = absl::FailedPreconditionError(
           "the server requires TLS: set `security` in the client's options (SecurityOptions)");
       TellRefused(why);
+      // Ours: it has a listener, and its handshake goes on
       return Perform(std::get<AcceptHandshake>(handshake_).Refuse(why));
     }
     if (has_security()) link_secrets_.Note(frame.type, frame.body);
@@ -430,14 +434,14 @@ void ControlConnection::StartProof(const ProofPlan& plan) {
                                                 Wake();
                                               });
   const absl::Status status = proof_->Start(plan.local_socket, plan.nonce, plan.server);
-  auto& dial = std::get<DialHandshake>(handshake_);
+  auto& dial = std::get<DialHandshake>(handshake_);  // Ours: its step has asked for this
   if (status.ok()) return SetAlarm(dial.alarm_ns());
   proof_.reset();
   Perform(absl::IsResourceExhausted(status) ? dial.OnProofBusy() : dial.OnProof(status));
 }
 
 HandshakeStep ControlConnection::Admit() {
-  auto& accept = std::get<AcceptHandshake>(handshake_);
+  auto& accept = std::get<AcceptHandshake>(handshake_);  // Ours: its step has asked for this
   // As far as the control connection tells.
   const PeerIdentity client = IdentityOver(PathKind::kTcp);
   // No path is brought up in vain for a client that has all its connections; of one that only a

@@ -201,7 +201,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
   template <class Event>
   auto Ask(Event event) {
     if (auto* dial = std::get_if<DialHandshake>(&handshake_)) return event(*dial);
-    return event(std::get<AcceptHandshake>(handshake_));
+    return event(std::get<AcceptHandshake>(handshake_));  // Ours: Stage::kHandshake
   }
   void Perform(HandshakeStep step);
   absl::Status StartLink(LinkPlan plan);
