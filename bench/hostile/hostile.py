@@ -64,8 +64,8 @@ RATIO = 3.0
 SLACK_MIB = {"in_use": 10 + 2 + 2, "pools": 44 + 38 + 25}
 SLACK_MIB["resident"] = sum(SLACK_MIB.values()) + 16
 MEMORY_NAMES = {"in_use": "in use", "pools": "in pools", "resident": "resident"}
-# Weft says what strangers do every 10 seconds at most, and one line in a second of clients that break the
-# protocol.
+# Of warnings that nobody has asked for a place in the source has ten lines at once, and then one in a minute
+# (core/log.h); strangers and broken clients reach some eight of them.
 LOG_LINES = 100
 # How long memory and descriptors may take to return: connections that are put out say goodbye for a second.
 SETTLE_SECONDS = 15
