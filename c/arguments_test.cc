@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -274,6 +275,45 @@ TEST_F(ArgumentsTest, WrongOptionsAreRefused) {
   auto of_server = Defaults<weft_server_options>();
   of_server.policy_file = "/no/such/file";
   EXPECT_EQ(TakeCode(weft_server_new(nullptr, &of_server, &server)), WEFT_NOT_FOUND);
+  of_server = Defaults<weft_server_options>();
+  of_server.reserved = 1;
+  EXPECT_THAT(Take(weft_server_new(nullptr, &of_server, &server)),
+              HasSubstr("weft_server_options: reserved is 1"));
+  of_server.reserved = 0;
+  of_server.max_connections = 4;
+  of_server.max_connections_of_one = 5;
+  ASSERT_OK(weft_server_new(nullptr, &of_server, &server));
+  EXPECT_THAT(Take(weft_server_listen(server, "127.0.0.1:0")),
+              HasSubstr("max_connections_of_one is 5; 0 to 4"));
+  EXPECT_OK(weft_server_free(server));
+}
+
+// A program that was built before there was such an option gives fewer bytes, and has its default.
+TEST_F(ArgumentsTest, OneClientHasNoMoreConnectionsThanItsNumber) {
+  auto options = Defaults<weft_server_options>();
+  options.max_connections_of_one = 1;
+  options.paths = "tcp";  // on which both are one address
+  for (const bool is_built_before : {false, true}) {
+    if (is_built_before)
+      options.struct_size = offsetof(weft_server_options, max_connections_of_one);
+    weft_server* server = nullptr;
+    weft_channel* first = nullptr;
+    weft_channel* second = nullptr;
+    ASSERT_OK(weft_server_new(nullptr, &options, &server));
+    ASSERT_OK(weft_server_add_service(server, weft_service_new("a.B")));
+    ASSERT_OK(weft_server_listen(server, "127.0.0.1:0"));
+    ASSERT_OK(weft_channel_open(nullptr, weft_server_address(server), nullptr, &first));
+    const std::string opened =
+        Take(weft_channel_open(nullptr, weft_server_address(server), nullptr, &second));
+    if (is_built_before) {
+      EXPECT_EQ(opened, "OK");
+      EXPECT_OK(weft_channel_free(second));
+    } else {
+      EXPECT_THAT(opened, HasSubstr("takes 1 (ListenOptions::max_connections_of_one)"));
+    }
+    EXPECT_OK(weft_channel_free(first));
+    EXPECT_OK(weft_server_free(server));
+  }
 }
 
 // --- lifetimes ----------------------------------------------------------------------------------

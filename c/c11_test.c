@@ -89,7 +89,9 @@ AT(weft_server_options, stream_window_bytes, 88);
 AT(weft_server_options, log_allowed_calls, 92);
 AT(weft_server_options, executor, 96);
 AT(weft_server_options, log, 104);
-SIZE(weft_server_options, 112);
+AT(weft_server_options, max_connections_of_one, 112);
+AT(weft_server_options, reserved, 116);
+SIZE(weft_server_options, 120);
 
 AT(weft_executor, struct_size, 0);
 AT(weft_executor, run, 8);

@@ -52,6 +52,7 @@ absl::Status ReadServerOptions(const weft_server_options* given, bool has_engine
                                weft_server* server, ServerOptions* to) {
   weft_server_options from;
   WEFT_RETURN_IF_ERROR(ReadOptions("weft_server_options", given, &from));
+  WEFT_RETURN_IF_ERROR(CheckReserved("weft_server_options", from.reserved));
   WEFT_RETURN_IF_ERROR(ReadSecurity(from.security, &to->security));
   WEFT_RETURN_IF_ERROR(ReadPaths(from.paths, &to->link));
   to->name = StringOf(from.name);
@@ -64,6 +65,7 @@ absl::Status ReadServerOptions(const weft_server_options* given, bool has_engine
   Set(&to->max_unsent_reply_bytes, from.max_unsent_reply_bytes);
   Set(&to->spin_ns, from.spin_ns);
   Set(&to->max_connections, from.max_connections);
+  to->max_connections_of_one = from.max_connections_of_one;
   Set(&to->max_outstanding_calls, from.max_outstanding_calls);
   Set(&to->max_streams, from.max_streams);
   Set(&to->stream_window_messages, from.stream_window_messages);

@@ -135,15 +135,17 @@ void GivePages(void* memory, size_t bytes, MemoryKind kind) {
 }
 
 void* internal::TakeTableBytes(size_t count, size_t element_bytes, size_t alignment) {
+  // Ours: tables are made for what options and constants bound
   WEFT_CHECK(count <= std::numeric_limits<size_t>::max() / element_bytes);
   void* const memory = TakeBlock(count * element_bytes, alignment, MemoryKind::kTables);
-  WEFT_CHECK(memory != nullptr);  // System, or its host: out of memory, as for operator new
+  WEFT_CHECK(memory != nullptr);  // System: or its host: out of memory, as for operator new
   return memory;
 }
 
 // --- Block --------------------------------------------------------------------------------------
 
 Block Block::Take(size_t bytes, size_t alignment, MemoryKind kind) {
+  // Ours: slots, rings' places and buffers for sockets are of a MiB at most
   WEFT_CHECK(bytes <= std::numeric_limits<uint32_t>::max());
   Block block;
   block.data_ = static_cast<std::byte*>(TakeBlock(bytes, alignment, kind));
@@ -155,7 +157,7 @@ Block Block::Take(size_t bytes, size_t alignment, MemoryKind kind) {
 
 Block Block::MustTake(size_t bytes, size_t alignment, MemoryKind kind) {
   Block block = Take(bytes, alignment, kind);
-  WEFT_CHECK(!block.empty());  // System, or its host: out of memory, as for operator new
+  WEFT_CHECK(!block.empty());  // System: or its host: out of memory, as for operator new
   return block;
 }
 

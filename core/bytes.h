@@ -37,7 +37,7 @@ inline std::string_view AsStringView(ByteSpan bytes) {
 template <class T>
 constexpr T AlignUp(T n, std::type_identity_t<T> power_of_two) {
   static_assert(std::is_unsigned_v<T>);
-  WEFT_DCHECK(std::has_single_bit(power_of_two));
+  WEFT_DCHECK(std::has_single_bit(power_of_two));  // Ours: a constant, or the size of a page
   return static_cast<T>((n + (power_of_two - 1)) & ~(power_of_two - 1));
 }
 

@@ -8,7 +8,7 @@ namespace weft::internal {
 void CheckFailed(const char* condition, const char* file, int line) {
   std::fprintf(stderr, "weft: check failed: %s, at %s:%d\n", condition, file, line);
   std::fflush(stderr);
-  std::abort();
+  std::abort();  // Ours: what a check is
 }
 
 }  // namespace weft::internal

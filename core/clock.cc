@@ -15,6 +15,7 @@ class MonotonicClock final : public Clock {
  public:
   uint64_t NowNs() const override {
     timespec now;
+    // System: has this clock, and it is there for everybody
     WEFT_CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
     return static_cast<uint64_t>(now.tv_sec) * kNsPerSec + static_cast<uint64_t>(now.tv_nsec);
   }
@@ -33,7 +34,7 @@ Clock& Clock::Real() {
 }
 
 void FakeClock::Set(uint64_t now_ns) {
-  WEFT_CHECK(now_ns >= NowNs());
+  WEFT_CHECK(now_ns >= NowNs());  // User: a test, which moves its clock forwards
   now_ns_.store(now_ns, std::memory_order_release);
 }
 

@@ -30,6 +30,7 @@ constexpr uint64_t kLimitNumerator = 7, kLimitDenominator = 8;
 
 uint64_t MonotonicNs() {
   timespec now;
+  // System: has this clock, and it is there for everybody
   WEFT_CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
   return static_cast<uint64_t>(now.tv_sec) * kNsPerSec + static_cast<uint64_t>(now.tv_nsec);
 }

@@ -79,6 +79,7 @@ class Function<R(Args...), kInlineBytes> {
   // The same as an assignment, for an object that is empty already.
   // REQUIRES: empty; `other` is not this.
   void TakeFrom(Function& other) noexcept {
+    // Ours: it is called for what was just emptied, or made
     WEFT_DCHECK(invoke_ == nullptr && manage_ == nullptr && this != &other);
     MoveFrom(other);
   }
@@ -87,7 +88,7 @@ class Function<R(Args...), kInlineBytes> {
 
   // REQUIRES: not empty.
   R operator()(Args... args) {
-    WEFT_DCHECK(invoke_ != nullptr);
+    WEFT_DCHECK(invoke_ != nullptr);  // Ours: empty ones are looked for before
     return invoke_(storage_, std::forward<Args>(args)...);
   }
 

@@ -47,7 +47,7 @@ class ArrayIn {
 
   // REQUIRES: once.
   void Reserve(std::size_t capacity) {
-    WEFT_CHECK(elements_ == nullptr);
+    WEFT_CHECK(elements_ == nullptr);  // Ours: once, when its owner is made
     elements_ = memory_.Reserve(capacity);
     capacity_ = capacity;
   }
@@ -60,7 +60,7 @@ class ArrayIn {
   // The same by construct(place), which constructs a T there.
   template <class Construct>
   T& GrowBy(Construct&& construct) {
-    WEFT_CHECK(size_ < capacity_);
+    WEFT_CHECK(size_ < capacity_);  // Ours: a slab that is full is found to be so before
     elements_ = memory_.MakeRoom(elements_, size_, capacity_);
     construct(static_cast<void*>(elements_ + size_));
     return elements_[size_++];

@@ -24,7 +24,7 @@ void LatencyHistogram::Merge(const LatencyHistogram& other) {
 }
 
 uint64_t LatencyHistogram::Percentile(double percent) const {
-  WEFT_DCHECK(percent >= 0 && percent <= 100);
+  WEFT_DCHECK(percent >= 0 && percent <= 100);  // User: asks for a percentile
   if (count_ == 0) return 0;
   // The rank of the wanted value among the sorted ones; the smallest has rank 1. What rounding has
   // added to a whole number must not lift it to the next: 7 per cent of 100 values are 7.
@@ -40,6 +40,7 @@ uint64_t LatencyHistogram::Percentile(double percent) const {
 }
 
 void LatencyHistogram::CheckInvariants() const {
+  // Ours: invariants, which tests ask for
   WEFT_CHECK(std::accumulate(buckets_.begin(), buckets_.end(), uint64_t{0}) == count_);
   WEFT_CHECK(clamped_count_ <= buckets_.back());
   WEFT_CHECK(count_ == 0 || min_ns_ <= max_ns_);

@@ -191,7 +191,7 @@ void Chunks::Give(void* memory, size_t lines) {
 void* HugePageArena::Take(size_t bytes) {
   if (kPlain || bytes > kMaxObjectBytes) {
     void* const memory = TakeBlock(bytes, kCacheLineBytes, MemoryKind::kObjects);
-    WEFT_CHECK(memory != nullptr);  // System, or its host: out of memory, as for operator new
+    WEFT_CHECK(memory != nullptr);  // System: or its host: out of memory, as for operator new
     return memory;
   }
   return All().Take(LinesOf(bytes));

@@ -49,7 +49,7 @@ class ListNode {
   friend class IntrusiveList;
 
   void LinkBefore(ListNode* position) {
-    WEFT_DCHECK(!linked());
+    WEFT_DCHECK(!linked());  // Ours: who puts it on a list has taken it off the other
     prev_ = position->prev_;
     next_ = position;
     prev_->next_ = this;
@@ -151,6 +151,7 @@ class IntrusiveList {
   void CheckInvariants() const {
     const Node* node = &head_;
     do {
+      // Ours: invariants, which tests ask for
       WEFT_CHECK(node->next_ != nullptr && node->next_->prev_ == node);
       node = node->next_;
     } while (node != &head_);

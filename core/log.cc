@@ -1,20 +1,32 @@
 #include "core/log.h"
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
+#include <climits>
+#include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
+#include <functional>
 #include <mutex>
 #include <new>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/fork_guard.h"
 #include "core/process_wide.h"
+#include "core/rate_budget.h"
 
 namespace weft {
 
@@ -112,14 +124,89 @@ std::string OneLine(std::string_view text) {
   return line;
 }
 
+std::string WithPlace(const LogRecord& record) {
+  return StrCat("weft ", LogLevelName(record.level), " ", record.file, ":", record.line, "] ",
+                record.text);
+}
+
+// Whether stderr takes a line now. Nobody waits for a reader that has stopped, and one that has
+// gone ends no process. REQUIRES: the line has PIPE_BUF bytes at most: a pipe that has room has
+// room for these, and they are not mixed with others.
+bool TakenByStderr(std::string_view line) {
+  pollfd room{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&room, 1, 0) != 1 || room.revents != POLLOUT) return false;
+  // A reader may go at this moment, too; then write() sends this thread a SIGPIPE, which is taken
+  // back, unless one was there before.
+  sigset_t pipe;
+  sigset_t before;
+  sigset_t pending;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  if (pthread_sigmask(SIG_BLOCK, &pipe, &before) != 0) return false;
+  const bool was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
+  const ssize_t count = ::write(STDERR_FILENO, line.data(), line.size());
+  if (count < 0 && errno == EPIPE && !was_pending) {
+    const timespec now{};
+    sigtimedwait(&pipe, nullptr, &now);
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return count == static_cast<ssize_t>(line.size());
+}
+
+// Warnings and errors that nobody has asked for, on stderr. A stranger who brings about what is
+// said at one place neither fills a disk nor keeps what is said at others from being heard.
+class UnaskedSink {
+ public:
+  void operator()(const LogRecord& record) {
+    Place& place =
+        places_[(std::hash<std::string_view>()(record.file) + static_cast<size_t>(record.line)) %
+                kPlaces];
+    const uint64_t now_ns = Clock::Real().NowNs();
+    if (!place.budget.permits(now_ns)) {
+      ++place.left_out;
+      return;
+    }
+    const std::string left_out =
+        place.left_out == 0
+            ? "\n"
+            : StrCat(" (", place.left_out, " lines left out before; WEFT_LOG=warning has all)\n");
+    const std::string line = WithPlace(record).substr(0, PIPE_BUF - left_out.size()) + left_out;
+    if (!TakenByStderr(line)) {
+      ++place.left_out;
+      return;
+    }
+    place.budget.Take(now_ns);
+    place.left_out = 0;
+  }
+
+ private:
+  // Some fifty places say something at these levels; two may share by chance. In 2 KiB.
+  static constexpr size_t kPlaces = 64;
+  // What one command or one fault says at once; from then on enough to see that it goes on. All
+  // places together are 64 lines in a minute at most, mostly of 200 bytes: 18 MB in a day.
+  static constexpr uint64_t kBurst = 10;
+  static constexpr uint64_t kIntervalNs = 60'000'000'000;
+
+  // (Plain numbers: a child that was forked in the middle has some count of them, and no harm.)
+  struct Place {
+    RateBudget budget{kBurst, kIntervalNs};
+    uint64_t left_out = 0;
+  };
+  std::array<Place, kPlaces> places_;
+};
+
 // REQUIRES: the mutex is held.
 void InstallFromEnvironment(LogOutput& process) {
-  const char* wanted = std::getenv("WEFT_LOG");
-  if (wanted == nullptr || *wanted == '\0') return Install(process, nullptr, kLogOff);
+  const char* const said = std::getenv("WEFT_LOG");
+  const std::string_view wanted = said != nullptr ? said : "";
+  if (wanted == "off") return Install(process, nullptr, kLogOff);
+  if (wanted.empty()) {
+    return Install(process, UnaskedSink(), static_cast<int>(LogLevel::kWarning));
+  }
   const std::optional<LogLevel> level = ParseLevel(wanted);
   if (!level) {
-    std::fprintf(stderr, "weft: WEFT_LOG=%s is not a level; debug, info, warning or error is.\n",
-                 wanted);
+    std::fprintf(
+        stderr, "weft: WEFT_LOG=%s is not a level; debug, info, warning, error or off is.\n", said);
   }
   Install(process, StderrLogSink(), static_cast<int>(level.value_or(LogLevel::kInfo)));
 }
@@ -168,7 +255,7 @@ std::string_view LogLevelName(LogLevel level) {
 }
 
 void SetLogSink(LogSink sink, LogLevel min_level) {
-  WEFT_CHECK(inside == nullptr);
+  WEFT_CHECK(inside == nullptr);  // User: changes no sink from within one
   LogOutput& process = OfProcess();
   LogSink previous;  // Destroyed after the lock is released: its destructor is foreign code.
   std::lock_guard<std::mutex> lock(process.mutex);
@@ -181,10 +268,7 @@ void SetLogSink(LogSink sink, LogLevel min_level) {
 LogSink StderrLogSink() {
   return [](const LogRecord& record) {
     // One call for the whole line: lines of several processes do not mix.
-    const std::string_view name = LogLevelName(record.level);
-    std::fprintf(stderr, "weft %.*s %.*s:%d] %.*s\n", static_cast<int>(name.size()), name.data(),
-                 static_cast<int>(record.file.size()), record.file.data(), record.line,
-                 static_cast<int>(record.text.size()), record.text.data());
+    std::fprintf(stderr, "%s\n", WithPlace(record).c_str());
   };
 }
 
@@ -199,7 +283,9 @@ bool IsLogged(LogLevel level) {
     LogOutput& process = OfProcess();
     const std::lock_guard<std::mutex> lock(process.mutex);
     if (log_threshold.load(std::memory_order_relaxed) == kLogUnresolved) {
+      process.changing = true;  // a child of a fork at this moment has no half of a sink
       InstallFromEnvironment(process);
+      process.changing = false;
     }
   }
   const LogOutput& output = LogOutput::OfThisThread();

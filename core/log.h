@@ -1,13 +1,28 @@
 // What the library has to say, to whoever wants to hear it.
 //
-// Weft is silent: until the application sets a sink, messages are dropped before they are
-// formatted. WEFT_LOG=debug|info|warning|error in the environment turns on a sink that writes to
-// stderr; a sink set by the application replaces it.
+// Unless it is told otherwise, warnings and errors go to stderr, and what is below is dropped
+// before it is formatted. So whoever runs a program hears what nobody else would tell (that a
+// server has no security, say). What nobody has asked for is kept small: of each place in the
+// source ten lines at once and then one in a minute, which says how many were left out; and a line
+// that stderr cannot take now (a pipe that nobody reads) is left out as well, for no engine waits
+// for it.
+//
+//   WEFT_LOG=debug|info|warning|error   in the environment: that level and above, on stderr, all of
+//                                       it, and a line waits until it is written
+//   WEFT_LOG=off                        silence
+//   SetLogSink(sink), a Log             in the program: the sink has it instead, and nothing is
+//   left
+//                                       out; an empty sink is silence
 //
 //   WEFT_LOG(kWarning, "shm rejected for ", address, ": ", status.message());
 //
 // Errors are returned, not logged: a message here explains a decision (a path chosen, a connection
 // given up), never replaces a Status. Nothing is logged on the hot path.
+//
+// A WARNING is for whoever runs the program, and says what he has to know or to mend, or that
+// somebody has no access or breaks the protocol. What an ordinary client may bring about (it is
+// slow, stopped, or gives up) is info. What a peer can bring about is limited where it is said, or
+// logged with WEFT_LOG_EVERY_N_SEC: sinks of a program's own hear it as well.
 //
 // SEVERAL INSTANCES in one process, two databases say, have a Log each, which they give to their
 // engines (EngineOptions::log, ServerOptions::log): what is said in the turns of an engine goes
@@ -32,9 +47,9 @@ namespace weft {
 
 enum class LogLevel : int {
   kDebug = 1,    // for those who work on Weft
-  kInfo = 2,     // decisions worth knowing: path chosen, server started
-  kWarning = 3,  // something works, but not as it should: fallback, limit reached
-  kError = 4,    // something was given up
+  kInfo = 2,     // decisions worth knowing: path chosen, a peer given up
+  kWarning = 3,  // something works, but not as it should: no security, limit reached
+  kError = 4,    // something was given up that the program was to do
 };
 
 std::string_view LogLevelName(LogLevel level);
@@ -51,10 +66,11 @@ struct LogRecord {
 
 using LogSink = std::function<void(const LogRecord&)>;
 
-// Sends messages of `min_level` and above to `sink`; an empty sink drops all.
+// Sends messages of `min_level` and above to `sink`, whatever WEFT_LOG says; an empty sink drops
+// all.
 void SetLogSink(LogSink sink, LogLevel min_level = LogLevel::kInfo);
 
-// A sink that writes "weft I file:line] text" to stderr.
+// A sink that writes "weft warning file:line] text" to stderr: each line, however long that takes.
 LogSink StderrLogSink();
 
 namespace internal {

@@ -1,8 +1,12 @@
 #include "core/log.h"
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <climits>
+#include <cstdint>
 #include <cstdlib>
 #include <latch>
 #include <memory>
@@ -10,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/clock.h"
 #include "gtest/gtest.h"
 
 namespace weft {
@@ -26,7 +31,7 @@ class LogTest : public testing::Test {
   std::vector<std::string> heard_;
 };
 
-TEST_F(LogTest, SaysNothingUnlessAsked) {
+TEST_F(LogTest, AnEmptySinkIsSilence) {
   SetLogSink(nullptr);
   testing::internal::CaptureStderr();
   WEFT_LOG(kError, "nobody hears this");
@@ -223,6 +228,141 @@ TEST_F(LogTest, AChildThatWasForkedInOneSinkUsesTheOther) {
   other.join();
 }
 
+// --- nobody has asked ---------------------------------------------------------------------------
+
+// A process that has looked for WEFT_LOG not yet, and will not find it.
+class UnaskedLogTest : public LogTest {
+ protected:
+  UnaskedLogTest() {
+    unsetenv("WEFT_LOG");
+    internal::log_threshold.store(internal::kLogUnresolved);
+    process_had_ = dup(STDERR_FILENO);
+  }
+  ~UnaskedLogTest() override {
+    RestoreStderr();
+    close(process_had_);
+  }
+
+  // What is written to stderr from now on is read from `end_` (a pipe, in which 64 KiB wait).
+  void ReadStderr() {
+    int ends[2] = {-1, -1};
+    ASSERT_EQ(pipe(ends), 0);
+    end_ = ends[0];
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[1]);
+  }
+  void RestoreStderr() {
+    dup2(process_had_, STDERR_FILENO);
+    CloseEnd();
+  }
+  void CloseEnd() {
+    if (end_ >= 0) close(end_);
+    end_ = -1;
+  }
+  // All that waits in the pipe: there is something.
+  std::string Heard() {
+    std::string text(size_t{1} << 20, '\0');
+    const ssize_t count = read(end_, text.data(), text.size());
+    text.resize(count > 0 ? static_cast<size_t>(count) : 0);
+    return text;
+  }
+
+  int end_ = -1;
+
+ private:
+  int process_had_ = -1;
+};
+
+size_t Lines(const std::string& text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+void SayAgain(const std::string& text) { WEFT_LOG(kWarning, text); }
+
+TEST_F(UnaskedLogTest, WarningsAndErrorsAreHeardOnStderrAndNothingBelow) {
+  ReadStderr();
+  EXPECT_FALSE(LogEnabled(LogLevel::kInfo));
+  WEFT_LOG(kInfo, "a decision");
+  WEFT_LOG(kWarning, "the server has no security");
+  WEFT_LOG(kError, "given up");
+  const std::string heard = Heard();
+  RestoreStderr();
+  EXPECT_EQ(Lines(heard), 2u) << heard;
+  EXPECT_EQ(heard.find("weft warning core/log_test.cc:"), 0u) << heard;
+  EXPECT_NE(heard.find("] the server has no security\nweft error "), std::string::npos) << heard;
+}
+
+// Who brings one thing about as often as he likes.
+TEST_F(UnaskedLogTest, APlaceThatGoesOnIsHeardOnceInAMinuteAndHidesNoOther) {
+  ReadStderr();
+  const uint64_t begin_ns = Clock::Real().NowNs();
+  for (int i = 0; i < 1000; ++i) SayAgain("a stranger is refused");
+  WEFT_LOG(kError, "the certificate cannot be used");
+  const uint64_t minutes = (Clock::Real().NowNs() - begin_ns) / 60'000'000'000;
+  const std::string heard = Heard();
+  RestoreStderr();
+  EXPECT_GE(Lines(heard), 11u) << heard;
+  EXPECT_LE(Lines(heard), 11 + minutes + 1) << heard;
+  EXPECT_NE(heard.find("the certificate cannot be used"), std::string::npos) << heard;
+}
+
+// An engine waited for a reader that had stopped: with nobody to read stderr the first 64 KiB of
+// warnings would have been its last.
+TEST_F(UnaskedLogTest, AStderrThatTakesNothingNowLosesLinesAndHoldsUpNobody) {
+  ReadStderr();
+  SayAgain("first");
+  Heard();
+  const int flags = fcntl(STDERR_FILENO, F_GETFL);
+  fcntl(STDERR_FILENO, F_SETFL, flags | O_NONBLOCK);
+  const std::string filling(4096, 'x');
+  while (write(STDERR_FILENO, filling.data(), filling.size()) > 0) continue;
+  fcntl(STDERR_FILENO, F_SETFL, flags);
+  SayAgain("second");
+  SayAgain("third");
+  Heard();
+  SayAgain("fourth");
+  const std::string heard = Heard();
+  RestoreStderr();
+  EXPECT_EQ(heard.find("second"), std::string::npos) << heard;
+  EXPECT_NE(heard.find("] fourth (2 lines left out before; WEFT_LOG=warning has all)\n"),
+            std::string::npos)
+      << heard;
+}
+
+// A warning that a stranger could bring about would have ended the process by SIGPIPE.
+TEST_F(UnaskedLogTest, AStderrWhoseReaderHasGoneEndsNoProcess) {
+  ReadStderr();
+  SayAgain("heard");
+  CloseEnd();
+  SayAgain("heard by nobody");
+  close(STDERR_FILENO);
+  SayAgain("nor this");
+  RestoreStderr();
+}
+
+TEST_F(UnaskedLogTest, ALineIsNoLongerThanAPipeTakesAtOnce) {
+  ReadStderr();
+  SayAgain(std::string(100'000, 'x'));
+  const std::string heard = Heard();
+  RestoreStderr();
+  EXPECT_EQ(Lines(heard), 1u);
+  EXPECT_EQ(heard.size(), size_t{PIPE_BUF});
+  EXPECT_EQ(heard.back(), '\n');
+}
+
+TEST_F(UnaskedLogTest, ASinkOfAProgramsOwnHasAllInstead) {
+  ReadStderr();
+  SayAgain("to stderr");
+  Listen(LogLevel::kWarning);
+  for (int i = 0; i < 100; ++i) SayAgain("to the sink");
+  SetLogSink(nullptr);
+  SayAgain("to nobody");
+  const std::string said = Heard();
+  RestoreStderr();
+  EXPECT_EQ(heard_, std::vector<std::string>(100, "to the sink"));
+  EXPECT_EQ(Lines(said), 1u) << said;
+}
+
 // Each in a process of its own, because the environment is looked at once.
 void LogOnceWith(const char* wanted) {
   internal::log_threshold.store(internal::kLogUnresolved);
@@ -232,12 +372,13 @@ void LogOnceWith(const char* wanted) {
   std::exit(0);
 }
 
-TEST(LogDeathTest, EnvironmentTurnsStderrOn) {
+TEST(LogDeathTest, EnvironmentSaysWhatStderrHears) {
   EXPECT_EXIT(LogOnceWith("info"), testing::ExitedWithCode(0),
               "weft info core/log_test.cc:[0-9]+\\] an info\n.*an error\n$");
   EXPECT_EXIT(LogOnceWith("error"), testing::ExitedWithCode(0), "^weft error .*an error\n$");
   EXPECT_EXIT(LogOnceWith("loud"), testing::ExitedWithCode(0), "WEFT_LOG=loud is not a level");
-  EXPECT_EXIT(LogOnceWith(""), testing::ExitedWithCode(0), "^$");
+  EXPECT_EXIT(LogOnceWith(""), testing::ExitedWithCode(0), "^weft error .*an error\n$");
+  EXPECT_EXIT(LogOnceWith("off"), testing::ExitedWithCode(0), "^$");
 }
 
 // Much of a line may be what a peer has said.

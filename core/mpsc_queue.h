@@ -47,7 +47,10 @@ class MpscQueue {
   }
 
   ~MpscQueue() {
-    for (; !empty(); ++head_) std::destroy_at(cells_[head_ & mask_].value());
+    for (; !empty(); ++head_) {
+      Cell& cell = cells_[head_ & mask_];
+      std::destroy_at(cell.value());
+    }
     GiveTable(cells_, mask_ + 1);  // cells have nothing to destroy
   }
 
@@ -115,6 +118,7 @@ class MpscQueue {
   };
 
   static uint64_t MaskFor(std::size_t capacity) {
+    // Ours: EngineOptions::inbox_slots is checked before
     WEFT_CHECK(capacity >= 1 && capacity <= (std::size_t{1} << 31));
     return std::bit_ceil(std::max<std::size_t>(capacity, 2)) - 1;
   }

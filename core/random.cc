@@ -25,12 +25,12 @@ Random::Random(uint64_t seed) {
 }
 
 Random::Random(const std::array<uint64_t, 4>& state) : state_(state) {
-  WEFT_CHECK(state != (std::array<uint64_t, 4>{}));
+  WEFT_CHECK(state != (std::array<uint64_t, 4>{}));  // User: a test, of published numbers
 }
 
 // D. Lemire, "Fast Random Integer Generation in an Interval", ACM TOMACS 29, 2019.
 uint64_t Random::Uniform(uint64_t bound) {
-  WEFT_DCHECK(bound > 0);
+  WEFT_DCHECK(bound > 0);  // Ours: a number of places, of which there is one
   Uint128 product = Uint128{Next64()} * bound;
   if (static_cast<uint64_t>(product) < bound) {
     const uint64_t unfair = -bound % bound;
@@ -40,7 +40,7 @@ uint64_t Random::Uniform(uint64_t bound) {
 }
 
 uint64_t Random::UniformInRange(uint64_t low, uint64_t high) {
-  WEFT_DCHECK(low <= high);
+  WEFT_DCHECK(low <= high);  // Ours: bounds that were put in order
   const uint64_t width = high - low + 1;
   return width == 0 ? Next64() : low + Uniform(width);  // 0: all 2^64 values
 }
@@ -48,6 +48,7 @@ uint64_t Random::UniformInRange(uint64_t low, uint64_t high) {
 void SecureRandomBytes(MutableByteSpan bytes) {
   while (!bytes.empty()) {
     const ssize_t filled = getrandom(bytes.data(), bytes.size(), 0);
+    // System: has random numbers; without them nothing is secret
     WEFT_CHECK(filled > 0 || errno == EINTR);
     if (filled > 0) bytes = bytes.subspan(static_cast<std::size_t>(filled));
   }

@@ -69,6 +69,7 @@ class Slab {
       : construct_([make = std::forward<Make>(make)](void* place, uint32_t slot) {
           ::new (place) Cell(slot, make);
         }) {
+    // Ours: a constant, or an option that was checked
     WEFT_CHECK(capacity >= 1 && capacity < kEnd);
     cells_.Reserve(capacity);
   }
@@ -105,7 +106,7 @@ class Slab {
   // Gives the object back; every copy of the handle is stale from now on.
   // REQUIRES: the handle is live.
   void Free(SlabHandle handle) {
-    WEFT_CHECK(Get(handle) != nullptr);
+    WEFT_CHECK(Get(handle) != nullptr);  // Ours: it was found, or is what this side has kept
     Cell& cell = cells_[handle.slot];
     ++cell.generation;  // odd to even: free; wraps from 2^32 - 1 to 0, which is free as well
     cell.next_free = first_free_;
@@ -132,6 +133,7 @@ class Slab {
     const auto offset =
         reinterpret_cast<std::uintptr_t>(object) - reinterpret_cast<std::uintptr_t>(cells_.begin());
     const auto slot = static_cast<uint32_t>(offset / sizeof(Cell));
+    // Ours: it is of a live object of this slab
     WEFT_DCHECK(slot < cells_.size() && &cells_[slot].value == object);
     WEFT_DCHECK(IsLive(cells_[slot].generation));
     return {slot, cells_[slot].generation};
@@ -162,16 +164,18 @@ class Slab {
 
   // Aborts unless the invariants in the file comment hold. O(constructed).
   void CheckInvariants() const {
+    // Ours: invariants, here and below, which tests ask for
     WEFT_CHECK(size_ <= cells_.size());
     std::size_t live = 0;
     for (const Cell& cell : cells_) live += IsLive(cell.generation);
-    WEFT_CHECK(live == size_);
+    WEFT_CHECK(live == size_);  // Ours: as above
     std::size_t free = 0;
     for (uint32_t slot = first_free_; slot != kEnd; slot = cells_[slot].next_free) {
+      // Ours: as above; else the list has a cycle
       WEFT_CHECK(slot < cells_.size() && !IsLive(cells_[slot].generation));
-      WEFT_CHECK(++free <= cells_.size());  // else the list has a cycle
+      WEFT_CHECK(++free <= cells_.size());
     }
-    WEFT_CHECK(free == cells_.size() - size_);
+    WEFT_CHECK(free == cells_.size() - size_);  // Ours: as above
   }
 
  private:

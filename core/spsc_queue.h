@@ -88,6 +88,7 @@ class SpscQueue {
 
  private:
   static uint64_t MaskFor(std::size_t capacity) {
+    // Ours: a constant
     WEFT_CHECK(capacity >= 1 && capacity <= (std::size_t{1} << 31));
     return std::bit_ceil(capacity) - 1;
   }

@@ -7,7 +7,7 @@ namespace weft {
 void Timer::Disarm() { wheel_->Cancel(this); }
 
 TimerWheel::~TimerWheel() {
-  WEFT_CHECK(!advancing_);
+  WEFT_CHECK(!advancing_);  // Ours: no timer of an engine ends that engine
   const auto disarm = [](TimerList& list) {
     while (Timer* timer = list.PopFront()) timer->wheel_ = nullptr;
   };
@@ -34,6 +34,7 @@ int TimerWheel::LevelOf(uint64_t tick) const {
 }
 
 void TimerWheel::Schedule(Timer* timer, uint64_t deadline_ns) {
+  // Ours: a timer is of one engine
   WEFT_DCHECK(timer->wheel_ == nullptr || timer->wheel_ == this);
   Cancel(timer);
   if (deadline_ns > kNever - kTickNs) return;
@@ -46,7 +47,7 @@ void TimerWheel::Schedule(Timer* timer, uint64_t deadline_ns) {
 
 void TimerWheel::Cancel(Timer* timer) {
   if (!timer->armed()) return;
-  WEFT_DCHECK(timer->wheel_ == this);
+  WEFT_DCHECK(timer->wheel_ == this);  // Ours: as above
   Remove(timer);
   FindNext();
 }
@@ -112,7 +113,7 @@ void TimerWheel::Cascade(int level, int slot) {
 }
 
 int TimerWheel::AdvanceSlowly(uint64_t now_ns) {
-  WEFT_CHECK(!advancing_);
+  WEFT_CHECK(!advancing_);  // Ours: an engine takes no turn inside of a turn
   // First move the time, then fire: callbacks see the wheel as it is after this Advance, and what
   // they schedule for the past lands in `due_` for the next one.
   const uint64_t target = std::max(now_ns >> kTickBits, now_tick_);
@@ -142,12 +143,15 @@ int TimerWheel::AdvanceSlowly(uint64_t now_ns) {
 void TimerWheel::CheckInvariants() {
   std::size_t armed = due_.CountSlowly() + firing_.CountSlowly();
   for (int level = 0; level < kLevels; ++level) {
+    // Ours: invariants, here and below, which tests ask for
     WEFT_CHECK((levels_[level].occupied != 0) == ((occupied_levels_ >> level & 1) != 0));
     for (int slot = 0; slot < kSlots; ++slot) {
       TimerList& timers = levels_[level].slots[slot];
+      // Ours: as above
       WEFT_CHECK(timers.empty() == ((levels_[level].occupied >> slot & 1) == 0));
       for (Timer& timer : timers) {
         const uint64_t tick = TickOf(timer.deadline_ns_);
+        // Ours: as above
         WEFT_CHECK(tick > now_tick_ && timer.wheel_ == this);
         WEFT_CHECK(LevelOf(tick) == level);
         WEFT_CHECK(DigitOf(tick, level) == slot);
@@ -155,7 +159,7 @@ void TimerWheel::CheckInvariants() {
       }
     }
   }
-  WEFT_CHECK(armed == size_);
+  WEFT_CHECK(armed == size_);  // Ours: as above
 }
 
 }  // namespace weft

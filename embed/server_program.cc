@@ -23,6 +23,9 @@ ABSL_FLAG(std::string, paths, "",
 ABSL_FLAG(uint32_t, buffer_mib, 256,
           "memory for payloads under way, in MiB; beyond it clients have to wait");
 ABSL_FLAG(uint32_t, max_connections, 256, "further clients are refused");
+ABSL_FLAG(uint32_t, max_connections_of_one, 0,
+          "connections of one client (by certificate, else user or address); 0: all but an eighth, "
+          "which is for clients with less than their share");
 ABSL_FLAG(uint32_t, spin_us, 50,
           "how long to look for work before sleeping; more answers sooner and costs CPU");
 ABSL_FLAG(std::string, policy, "",
@@ -49,6 +52,7 @@ absl::StatusOr<ServerOptions> OptionsOf(const ServerProgram& program,
   options.security = security;
   options.authorizer = authorizer;
   options.max_connections = absl::GetFlag(FLAGS_max_connections);
+  options.max_connections_of_one = absl::GetFlag(FLAGS_max_connections_of_one);
   const std::string paths = absl::GetFlag(FLAGS_paths);
   if (!paths.empty()) {
     WEFT_ASSIGN_OR_RETURN(options.link.paths, ParsePathList(paths));

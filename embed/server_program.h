@@ -6,8 +6,8 @@
 //     return weft::embed::RunServerProgram(argc, argv, {.name = "weft_blockd", ...});
 //   }
 //
-// Flags: --listen, --paths, --max_connections, --spin_us, --buffer_mib, --policy, and those of
-// weft/security.h; a program's own stand beside them.
+// Flags: --listen, --paths, --max_connections, --max_connections_of_one, --spin_us, --buffer_mib,
+// --policy, and those of weft/security.h; a program's own stand beside them.
 //
 //   exit status   when
 //   0             SIGINT or SIGTERM has stopped it

@@ -73,6 +73,7 @@ mapfile -t scripts < <(matching '(\.sh|^dev|^\.ci/run)$')
 ((!${#sources[@]})) || step "clang-tidy (${#sources[@]} files)" tidy "${sources[@]}"
 ((!${#scripts[@]})) || step "shellcheck (${#scripts[@]} files)" shellcheck "${scripts[@]}"
 step "layering" tools/checks/layering.py
+step "check reasons" tools/checks/check_reasons.py
 step "file sizes" tools/checks/file_sizes.py
 step "prose width" tools/checks/prose_width.py
 step "error texts" tools/checks/error_texts.py

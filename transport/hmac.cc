@@ -3,7 +3,10 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 
+#include <cstdint>
+
 #include "core/check.h"
+#include "transport/link.h"
 
 namespace weft {
 
@@ -17,6 +20,11 @@ SecretBytes<kSha256Bytes> HmacSha256(ByteSpan key, ByteSpan data) {
   // System: memory for a hash; nothing safe can follow
   WEFT_CHECK(result != nullptr && bytes == code.size());
   return code;
+}
+
+Nonce128 HmacNonce(ByteSpan key, std::string_view text) {
+  const auto code = HmacSha256(key, AsBytes(text));
+  return {LoadLe64(code.data()), LoadLe64(code.data() + sizeof(uint64_t))};
 }
 
 }  // namespace weft

@@ -36,6 +36,18 @@ std::string Names(const PeerIdentity& identity) {
 
 SecretString::~SecretString() { Wipe(this); }
 
+std::string ProvedNames(const PeerIdentity& identity) {
+  std::string text = StrCat(identity.dns_names.size(), " ", identity.uris.size());
+  const auto add = [&text](const std::string& name) {
+    text += StrCat(" ", name.size(), ":", name);
+  };
+  add(identity.subject);
+  add(identity.psk_name);
+  for (const std::string& name : identity.dns_names) add(name);
+  for (const std::string& uri : identity.uris) add(uri);
+  return text;
+}
+
 std::string_view AuthenticationName(Authentication authentication) {
   switch (authentication) {
     case Authentication::kNone:

@@ -40,6 +40,11 @@ struct PeerIdentity {
   int32_t process_id = 0;
 };
 
+// What it has proved over TLS to be called: the subject, the pre-shared key's name, DNS names and
+// URIs, each behind how long it is. So no two peers with different names make one text, whatever is
+// in the names. For a code of who it is (HmacNonce()), and not for people: names may be long.
+std::string ProvedNames(const PeerIdentity& identity);
+
 // "none", "certificate", "pre_shared_key", "kernel_credentials".
 std::string_view AuthenticationName(Authentication authentication);
 

@@ -39,5 +39,29 @@ TEST(IdentityTextTest, NamesOfAPeerCannotForgeALine) {
   EXPECT_NE(text.find(" and 96 more"), std::string::npos) << text;
 }
 
+// Who may choose names chooses such that look like those of two, or like another kind of name.
+TEST(ProvedNamesTest, NoNamesLookLikeOthers) {
+  PeerIdentity one;
+  one.dns_names = {"a", "b"};
+  PeerIdentity other;
+  other.dns_names = {"a 1:b"};
+  EXPECT_NE(ProvedNames(one), ProvedNames(other));
+  other.dns_names = {"a"};
+  other.uris = {"b"};
+  EXPECT_NE(ProvedNames(one), ProvedNames(other));
+  other.uris = {};
+  other.subject = "b";
+  EXPECT_NE(ProvedNames(one), ProvedNames(other));
+  other.subject = "";
+  other.psk_name = "b";
+  EXPECT_NE(ProvedNames(one), ProvedNames(other));
+  other = one;
+  EXPECT_EQ(ProvedNames(one), ProvedNames(other));
+  // Who vouches for it, and its process, are no names.
+  other.authentication = Authentication::kCertificate;
+  other.user_id = 1000;
+  EXPECT_EQ(ProvedNames(one), ProvedNames(other));
+}
+
 }  // namespace
 }  // namespace weft

@@ -77,9 +77,10 @@ struct weft_log {
 };
 
 // The process's: of all that is not said in the turns of an engine with a log of its own
-// (weft_engine_options.log, weft_server_options.log). NULL: silence, which it begins with (unless
-// WEFT_LOG is in the environment). When this returns write() of the one before is not running, and
-// is not called again. REQUIRES: not inside a write().
+// (weft_engine_options.log, weft_server_options.log). NULL: silence. Until then warnings and errors
+// go to stderr, some of each kind, or what WEFT_LOG in the environment says ("off": none). When
+// this returns write() of the one before is not running, and is not called again. REQUIRES: not
+// inside a write().
 weft_status* weft_log_set(const weft_log* log);
 
 // --- metrics: what was counted ------------------------------------------------------------------

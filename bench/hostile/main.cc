@@ -1,12 +1,16 @@
 // weft_hostile: the processes of ./dev hostile; hostile.py starts them and judges.
 //
 //   weft_hostile serve  --path P                       the server: "ready ADDRESS", then for each
-//                                                      line of its input what it counts, as JSON
+//                                                      line of its input what it counts, as JSON;
+//                                                      for "memory" what memory it has, for "trim"
+//                                                      the same, once malloc has given back to the
+//                                                      system what it had free
 //   weft_hostile honest --path P --address A           honest.h
 //   weft_hostile attack --path P --address A --name N  an attack; a line of JSON at its end
 //
 // Exit code 1: it could not do that, or did not end well; 2: wrong arguments.
 
+#include <malloc.h>
 #include <sys/prctl.h>
 
 #include <csignal>
@@ -24,6 +28,7 @@
 #include "bench/perf/ends/lending_service.h"
 #include "bench/perf/ends/polled_server.h"
 #include "bench/scale/process_usage.h"
+#include "core/memory_hooks.h"
 #include "core/status.h"
 #include "rpc/server/server.h"
 #include "transport/engine.h"
@@ -57,6 +62,22 @@ std::string ToJson(const ServerStats& stats) {
       stats.unsent_reply_bytes, stats.protocol_errors, stats.slow_readers);
 }
 
+// In bytes.
+//   pools   what Weft counts of buffers, shared memory and slots: in use, or kept for the next ones
+//   in_use  all else that somebody has: of malloc what was allocated and not freed (with what
+//           threads keep by them, tcache), and the chunks that connections lie in
+// Slots come from malloc on the paths that this program has, and are taken off there. Objects too
+// large for a chunk count twice: before as after.
+std::string MemoryJson() {
+  const MemoryReport weft = MemoryUsage();
+  const struct mallinfo2 heap = mallinfo2();
+  const uint64_t slots = weft.of(MemoryKind::kSlots).bytes;
+  const uint64_t pools =
+      slots + weft.of(MemoryKind::kBuffers).bytes + weft.of(MemoryKind::kShared).bytes;
+  const uint64_t in_use = heap.uordblks + heap.hblkhd + weft.of(MemoryKind::kObjects).bytes - slots;
+  return absl::StrFormat(R"({"pools": %d, "in_use": %d})", pools, in_use);
+}
+
 absl::Status Serve(PathKind path) {
   RaiseDescriptorLimit();
   ServerOptions options;
@@ -70,7 +91,9 @@ absl::Status Serve(PathKind path) {
   WEFT_RETURN_IF_ERROR(server->Listen(kAnyPort));
   std::cout << "ready " << server->address() << std::endl;
   for (std::string line; std::getline(std::cin, line);) {
-    std::cout << ToJson(server->stats()) << std::endl;
+    if (line == "trim") malloc_trim(0);
+    const bool of_memory = line == "trim" || line == "memory";
+    std::cout << (of_memory ? MemoryJson() : ToJson(server->stats())) << std::endl;
   }
   service.GiveMemoryBack();
   server->Shutdown(0);

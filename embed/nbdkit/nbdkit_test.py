@@ -169,6 +169,10 @@ class Facts(Case):
         with self.assertRaisesRegex(RuntimeError, "weft: no server at " + server.address):
             self.nbdkit(server)
 
+    def test_one_client_cannot_be_given_more_connections_than_there_are(self):
+        with self.assertRaisesRegex(RuntimeError, "max_connections_of_one is 5; 0 to 4"):
+            self.serve("--max_connections=4", "--max_connections_of_one=5")
+
     def test_a_server_that_is_stopped_says_what_it_has_served(self):
         server = self.serve()
         self.done("nbdinfo", self.nbdkit(server).uri)

@@ -88,19 +88,29 @@ def figures_of(said, benchmark):
 
 
 def run_turn(place, benchmark, arguments, filled, seconds):
-    """Its figures, and the server's processor time for each key in us, 0 where there is no server or
-    it is not a turn of reads; None: it failed."""
+    """Its figures, and the server's processor time for each key in us, None where there is no server, it
+    is not a turn of reads, or the time is not known; None: it failed."""
     used = []  # the server's processor time, when the cold turn has ended, and the one that counts
     if filled:
         said = run_bench(place, "%s,%s" % (benchmark, benchmark), arguments + [
             "--num=%d" % KEYS, "--use_existing_db=1", "--duration=%d" % seconds],
-            lambda: used.append(place["server"].cpu_us() if place["server"] else 0))
+            lambda: used.append(place["server"].cpu_us() if place["server"] else None))
     else:
         said = run_bench(place["for_writes"], benchmark, arguments)
     if said is None:
         return None
     figures = figures_of(said[said.rindex("\n" + benchmark):], benchmark)
-    return figures + [(used[1] - used[0]) / max(1, figures[3] * seconds) if filled else 0]
+    is_known = filled and None not in used
+    return figures + [(used[1] - used[0]) / max(1, figures[3] * seconds) if is_known else None]
+
+
+def median(column):
+    """None if a part of it is not known."""
+    return None if None in column else statistics.median(column)
+
+
+def microseconds(figure):
+    return "not known" if figure is None else "%.3f" % figure
 
 
 def compare(places, options):
@@ -121,11 +131,11 @@ def compare(places, options):
                 figures = run_turn(places[name], benchmark, arguments, filled, options.seconds)
                 good = good and figures is not None
                 turns[name] += [figures] if figures else []
-        medians = {name: [statistics.median(column) for column in zip(*figures)]
+        medians = {name: [median(column) for column in zip(*figures)]
                    for name, figures in turns.items() if figures}
         own = medians.get("local")
         for name, figures in medians.items():
-            server = "%.3f" % figures[4] if filled and name != "local" else "-"
+            server = microseconds(figures[4]) if filled and name != "local" else "-"
             print("%-22s %-16s %9.1f %9.1f %9.1f %11.0f %9s  %s" % (
                 (workload, name) + tuple(figures[:4]) + (server,) +
                 (" ".join("%5.2f" % (figures[i] / own[i]) for i in (0, 1, 3)) if own else "",)),
@@ -135,8 +145,8 @@ def compare(places, options):
                 print("%-22s p50 of %s: %.2f x of %s (goal: at most %s)" % (
                     "", who, medians[who][0] / medians[of_whom][0], of_whom, goal))
         if benchmark == "readrandom" and NO_SERVER in medians:
-            print("%-22s processor time of the server for a read of %s: %.3f us (goal: 0, but for "
-                  "heartbeats and leases)" % ("", NO_SERVER, medians[NO_SERVER][4]))
+            print("%-22s processor time of the server for a read of %s, in us: %s (goal: 0, but for "
+                  "heartbeats and leases)" % ("", NO_SERVER, microseconds(medians[NO_SERVER][4])))
     return good
 
 

@@ -61,7 +61,8 @@ class Rocksd:
         raise RuntimeError("%s did not start: %s" % (os.path.basename(self.command[0]), said))
 
     def cpu_us(self):
-        """Processor time that its threads have used: of those that run, in nanoseconds' steps."""
+        """Processor time that its threads have used: of those that run, in nanoseconds' steps. None: this kernel
+        does not tell. (Without CONFIG_SCHED_INFO there is no such file, or all is 0 in it.)"""
         tasks = "/proc/%d/task" % self.process.pid
         used = 0
         for task in os.listdir(tasks):
@@ -69,8 +70,8 @@ class Rocksd:
                 with open(os.path.join(tasks, task, "schedstat")) as line:
                     used += int(line.read().split()[0])
             except OSError:
-                pass  # a thread that has just ended
-        return used / 1000
+                pass  # a thread that has just ended, or no thread has the file
+        return used / 1000 if used else None
 
     def uri(self, folder="", options="", scheme="weft"):
         return "%s://%s/%s%s" % (scheme, self.address, folder, options)

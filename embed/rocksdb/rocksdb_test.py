@@ -126,6 +126,10 @@ class Tools(Case):
             self.assertNotEqual(status, 0, uri)
             self.assertIn(words, said)
 
+    def test_one_client_cannot_be_given_more_connections_than_there_are(self):
+        with self.assertRaisesRegex(RuntimeError, "max_connections_of_one is 5; 0 to 4"):
+            self.serve("--max_connections=4", "--max_connections_of_one=5")
+
     def test_a_server_for_reading_only(self):
         server = self.serve()
         ldb = ["ldb", "--fs_uri=" + server.uri(), "--db=/db"]

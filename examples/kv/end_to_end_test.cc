@@ -301,6 +301,14 @@ TEST(ServerTest, APolicyThatPermitsNothingIsSaidSoLoudly) {
   EXPECT_EQ(examples::RunToEnd({kServer, "--policy=/none"}).status, 1);
 }
 
+TEST(ServerTest, OneClientCannotBeGivenMoreConnectionsThanThereAre) {
+  const Finished server = examples::RunToEnd(
+      {"/bin/sh", "-c",
+       weft::StrCat(kServer, " --max_connections=4 --max_connections_of_one=5 2>&1")});
+  EXPECT_EQ(server.status, 1);
+  EXPECT_THAT(server.output, HasSubstr("max_connections_of_one is 5; 0 to 4"));
+}
+
 TEST(ClientTest, WithoutAnIndexOneSidedGetsAreRefused) {
   const ServerProcess server({kServer, "--index_mib=0"});
   const Finished get =

@@ -55,6 +55,9 @@ ABSL_FLAG(uint64_t, index_mib, 256,
           "memory for the index that clients read by themselves, in MiB; records beyond it are got "
           "by calls; 0: none");
 ABSL_FLAG(uint32_t, max_connections, 1024, "further clients are refused");
+ABSL_FLAG(uint32_t, max_connections_of_one, 0,
+          "connections of one client (by certificate, else user or address); 0: all but an eighth, "
+          "which is for clients with less than their share");
 ABSL_FLAG(uint32_t, max_outstanding, 256, "calls under way for each client");
 ABSL_FLAG(uint32_t, spin_us, 50,
           "how long to look for work before sleeping; more answers sooner and costs CPU");
@@ -92,6 +95,7 @@ absl::StatusOr<weft::ServerOptions> ServerOptionsFromFlags(const Security& secur
   options.name = "kv_server";
   options.security = security;
   options.max_connections = absl::GetFlag(FLAGS_max_connections);
+  options.max_connections_of_one = absl::GetFlag(FLAGS_max_connections_of_one);
   options.max_outstanding_calls = absl::GetFlag(FLAGS_max_outstanding);
   options.spin_ns = absl::GetFlag(FLAGS_busy) ? weft::kSpinForever
                                               : absl::GetFlag(FLAGS_spin_us) * weft::kNsPerUs;

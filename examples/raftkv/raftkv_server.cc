@@ -77,6 +77,9 @@ ABSL_FLAG(uint32_t, snapshot_entries, 65536, "entries of the log between two sna
 ABSL_FLAG(uint32_t, spin_us, 0,
           "how long to look for work before sleeping; more answers sooner where a core is free");
 ABSL_FLAG(uint32_t, max_connections, 1024, "further clients are refused");
+ABSL_FLAG(uint32_t, max_connections_of_one, 0,
+          "connections of one client (by certificate, else user or address); 0: all but an eighth, "
+          "which is for clients with less than their share");
 
 namespace raftkv {
 namespace {
@@ -284,6 +287,7 @@ class Member {
     options.name = "raftkv_server";
     options.security = security;
     options.max_connections = absl::GetFlag(FLAGS_max_connections);
+    options.max_connections_of_one = absl::GetFlag(FLAGS_max_connections_of_one);
     WEFT_ASSIGN_OR_RETURN(server_, weft::Server::Create(*engine_, options));
     WEFT_RETURN_IF_ERROR(server_->AddService(kv_.get()));
     WEFT_RETURN_IF_ERROR(server_->AddService(cluster_.get()));

@@ -7,7 +7,7 @@ import subprocess
 import time
 import unittest
 
-from group import Folder, Group
+from group import ENDS_WITH_US, Folder, Group, free_ports
 from raftkv import programs_in
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir)
@@ -244,6 +244,16 @@ class RaftKv(unittest.TestCase):
             self.assertEqual(asked.returncode == 0, gets_in, asked.stdout)
         group.client_flags = ()
         self.assertIsNone(group.status(leader, timeout_ms=5000))
+
+    def test_one_client_cannot_be_given_more_connections_than_there_are(self):
+        folder = Folder()
+        self.addCleanup(folder.close)
+        done = subprocess.run(
+            [*ENDS_WITH_US, PROGRAMS["raftkv_server"], "--id=1", "--dir=" + os.path.join(folder.path, "1"),
+             "--member_address=127.0.0.1:%d" % free_ports(1)[0], "--listen=127.0.0.1:0",
+             "--max_connections=4", "--max_connections_of_one=5"], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("max_connections_of_one is 5; 0 to 4", done.stdout)
 
     def test_the_leader_proposes_by_itself_to_measure(self):
         group = self.group(members=1)

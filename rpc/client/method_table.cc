@@ -174,7 +174,7 @@ void MethodTable::LogConversions(const MethodLayouts& wanted, const Agreed& agre
       WEFT_LOG(kInfo, "the ", which, " of ", method, " travels as protobuf: server ",
                ServerText(address), " has no fixed layout of it");
     } else {
-      WEFT_LOG(kWarning, "the ", which, " of ", method, " travels as protobuf: the layout of ",
+      WEFT_LOG(kInfo, "the ", which, " of ", method, " travels as protobuf: the layout of ",
                side.type->name, " is ", absl::Hex(side.type->hash, absl::kZeroPad16), " here and ",
                absl::Hex(theirs, absl::kZeroPad16), " at server ", ServerText(address));
     }

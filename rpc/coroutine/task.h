@@ -68,6 +68,7 @@ class TaskPromise {
   WEFT_INLINE static void operator delete(void* frame, size_t /*bytes*/) { DeleteFrame(frame); }
 
   std::suspend_always initial_suspend() const noexcept { return {}; }
+  // User: a coroutine of theirs throws nothing
   [[noreturn]] void unhandled_exception() const noexcept { std::abort(); }
 
   struct FinalAwait {

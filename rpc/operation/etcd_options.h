@@ -25,13 +25,13 @@ struct EtcdOptions {
 
 // Of Server::Register(), which puts the server's address, with its zone, into etcd: as the key
 // /PREFIX/ADDRESS, under a lease that is kept alive. Call it after Listen(). It returns before etcd
-// has it: etcd is tried until it has the key (ServerStats::registered, and the log, which is silent
-// until WEFT_LOG=warning), and again when the lease is lost; a key that somebody deletes stays away
-// until then. With ServerOptions::handover_path call it behind Ready(): before, nobody is served,
-// and the key is still the predecessor's to take back. Shutdown() takes the key back before anybody
-// is refused; if the server is killed, it goes when the lease is over. On an engine that others
-// drive, a lease lives only as long as somebody does. A server may be registered any number of
-// times.
+// has it: etcd is tried until it has the key (ServerStats::registered counts those that it has, and
+// the log says why it has none), and again when the lease is lost; a key that somebody deletes
+// stays away until then. With ServerOptions::handover_path call it behind Ready(): before, nobody
+// is served, and the key is still the predecessor's to take back. Shutdown() takes the key back
+// before anybody is refused; if the server is killed, it goes when the lease is over. On an engine
+// that others drive, a lease lives only as long as somebody does. A server may be registered any
+// number of times.
 //
 // INVALID_ARGUMENT: a target, an address or an option is none, by name. FAILED_PRECONDITION: there
 // is no address yet, or the server was shut down. UNAVAILABLE: libcurl is not installed. What etcd

@@ -10,6 +10,7 @@
 //
 // `unlogged` counts the lines that were left out before: each client has a budget for its refusals,
 // so that one cannot hide the others, and so has the server, so that clients cannot fill its disk.
+// (Of what a log says on stderr because nobody has told it otherwise there is less: core/log.h.)
 // ServerStats::denied counts all refusals. A client is an identity at a host (on this host: a
 // user), however often it connects; two may share a budget, for there are kBudgets.
 //

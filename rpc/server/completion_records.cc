@@ -364,14 +364,14 @@ void CompletionRecords::Cancel(const ServerCall& call, const CompletionId& id) {
 }
 
 void CompletionRecords::GiveUp(const SessionId& session, std::span<const uint64_t> sequences) {
-  // It is there to the end: a lease ends by a timer.
+  // Ours: Renew() has just found it, and it is there to the end: a lease ends by a timer
   SessionRecords& given_up_in = sessions_.at(session);
   for (const uint64_t sequence : sequences) CancelRunning(given_up_in, sequence);
 }
 
 // Each handler may end inside, and others with it.
 void CompletionRecords::End(const SessionId& id) {
-  SessionRecords& session = sessions_.at(id);
+  SessionRecords& session = sessions_.at(id);  // Ours: as in GiveUp(), which comes before
   auto next = session.records.begin();
   while (next != session.records.end()) {
     const uint64_t sequence = next->first;

@@ -230,8 +230,9 @@ void Handover::RefuseOther(const Descriptor& successor) {
   const absl::Status sent = SendHandover(
       other->get(),
       StrCat("refused process ", PeerProcessId(successor.get()), " is about to take over"));
-  WEFT_LOG(kWarning, "process ", PeerProcessId(other->get()), " wants to take over at ", path_,
-           " while process ", PeerProcessId(successor.get()), " does; it is refused");
+  WEFT_LOG_EVERY_N_SEC(kWarning, 1, "process ", PeerProcessId(other->get()),
+                       " wants to take over at ", path_, " while process ",
+                       PeerProcessId(successor.get()), " does; it is refused");
 }
 
 void Handover::Serve(const Descriptor& successor) {
@@ -260,8 +261,9 @@ void Handover::Serve(const Descriptor& successor) {
   // It may be gone.
   const absl::Status told = SendHandover(
       successor.get(), StrCat("refused ", ToStd(status.message().substr(0, kMaxHandoverText / 2))));
-  WEFT_LOG(kWarning, "process ", PeerProcessId(successor.get()), " did not take over at ", path_,
-           ", and this one goes on: ", ToStd(status.message()));
+  WEFT_LOG_EVERY_N_SEC(kWarning, 1, "process ", PeerProcessId(successor.get()),
+                       " did not take over at ", path_,
+                       ", and this one goes on: ", ToStd(status.message()));
 }
 
 absl::Status Handover::Answer(const Descriptor& successor, const std::string& line, bool* ready) {

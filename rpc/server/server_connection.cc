@@ -519,7 +519,7 @@ void ServerConnection::LetWait(ServerCall& call) {
 
 void ServerConnection::EndSlowReader(std::string_view why) {
   ++core_.stats().slow_readers;
-  WEFT_LOG_EVERY_N_SEC(kWarning, 1, "closing the connection of ", path_.peer, ": ", why);
+  WEFT_LOG_EVERY_N_SEC(kInfo, 1, "closing the connection of ", path_.peer, ": ", why);
   if (connection_ != nullptr) GiveUp(why);
   slots_.ForEachTaken([this](const CallSlots::Slot& slot) {
     if (slot.call->state_ == ServerCall::State::kReplying) Free(*slot.call);

@@ -38,9 +38,22 @@ class CheckReasons(unittest.TestCase):
         self.bad(3, "WEFT_CHECK(a);  // Ours: a", "", "WEFT_CHECK(b);")
         self.bad(2, "WEFT_CHECK(a);  // Ours: of a alone", "WEFT_CHECK(b);")
 
+    def test_what_ends_a_process_without_exceptions_is_a_check(self):
+        for line in ("std::abort();", "abort();", "std::terminate();", "assert(a == 0);",
+                     "auto& dial = std::get<Dial>(handshake_);", "Session& session = sessions_.at(id);"):
+            self.bad(1, line)
+            self.good("// Ours: it is there", line)
+        self.good("static_assert(a == 0);", "auto* dial = std::get_if<Dial>(&handshake_);", "FormatAt(a);")
+
+    def test_a_value_that_may_not_be_there_is_forbidden(self):
+        for line in ("Use(found.value());", "return std::move(found).value();", "Use(Find(a)->value());"):
+            self.bad(1, line)
+            self.bad(2, "// Ours: it is there", line)
+        self.good("if (pair.value().empty()) return;", "Use(*found);", "// found.value() would end it")
+
     def test_what_is_no_check_is_left_alone(self):
         self.good("// WEFT_CHECK(a) would end the process", "#define WEFT_CHECK(...)",
-                  "CheckAttempt(call);")
+                  "CheckAttempt(call);", "int a;  // where WEFT_CHECK(a) is none")
 
     def test_the_list_has_each_reason(self):
         self.assertEqual(checks("int a;\nWEFT_CHECK(a);  // Ours: counted"), [(2, "Ours: counted")])

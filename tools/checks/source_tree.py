@@ -2,7 +2,7 @@
 import os
 
 # The folders that hold code.
-TOPS = ("core", "transport", "weft", "rpc", "bench", "embed", "examples", "tools")
+TOPS = ("core", "transport", "weft", "rpc", "c", "bench", "embed", "examples", "tools")
 
 # Expected outputs and other inputs of tests are data, whatever they look like.
 DATA_FOLDERS = ("testdata",)

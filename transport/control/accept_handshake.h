@@ -70,7 +70,7 @@ struct ListenerState {
   const std::shared_ptr<SharedListener> shared;
   uint32_t number = 0;
   // Clients for which there was no connection: counted here. Null: nowhere.
-  Counter* refused = nullptr;
+  Counter* connections_refused = nullptr;
   // Of clients that could not prove who they are the log has a line in kRefusalLogNs.
   uint64_t next_refusal_log_ns = 0;
   uint64_t refusals_not_logged = 0;
@@ -80,7 +80,7 @@ struct ListenerState {
 
  private:
   absl::Status Counted(absl::Status room) {
-    if (!room.ok() && refused != nullptr) refused->Increment();
+    if (!room.ok() && connections_refused != nullptr) connections_refused->Increment();
     return room;
   }
 };

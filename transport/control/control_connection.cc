@@ -232,10 +232,12 @@ void ControlConnection::RunDialing() {
   absl::Status status = result->ok() ? TakeSocket(**std::move(result)) : result->status();
   if (status.ok() && has_security()) {
     status = socket_->StartTls(credentials_.get(), context_->tls, context_->now_ns(), server_,
+                               // Ours: a socket is dialed for this handshake
                                std::get<DialHandshake>(handshake_).wanted_engine());
   }
   if (!status.ok()) return Finish(status, /*peer_dead=*/true, std::nullopt);
   stage_ = Stage::kHandshake;
+  // Ours: as above
   Perform(std::get<DialHandshake>(handshake_).Begin(PeerAddressText(socket_->fd())));
 }
 
@@ -256,6 +258,7 @@ void ControlConnection::RunHandshake() {
   if (stage_ == Stage::kHandshake && proof_result_.has_value()) {
     proof_.reset();
     absl::StatusOr<Neighbour> result = *std::exchange(proof_result_, std::nullopt);
+    // Ours: who dials proves, and only while the handshake goes on
     Perform(std::get<DialHandshake>(handshake_).OnProof(std::move(result)));
   }
   ControlFrame frame;
@@ -265,6 +268,7 @@ void ControlConnection::RunHandshake() {
       const absl::Status why = absl::FailedPreconditionError(
           "the server requires TLS: set `security` in the client's options (SecurityOptions)");
       TellRefused(why);
+      // Ours: it has a listener, and its handshake goes on
       return Perform(std::get<AcceptHandshake>(handshake_).Refuse(why));
     }
     if (has_security()) link_secrets_.Note(frame.type, frame.body);
@@ -357,7 +361,7 @@ void ControlConnection::Perform(HandshakeStep step) {
     }
   }
   if (step.decision == HandshakeStep::Decision::kOpen && listener_ != nullptr) {
-    client_ = step.client;
+    client_key_ = step.client;
     if (put_out_) return Fail(PutOutError());
     context_->newcomers->BecomeClient(this);
   }
@@ -430,14 +434,14 @@ void ControlConnection::StartProof(const ProofPlan& plan) {
                                                 Wake();
                                               });
   const absl::Status status = proof_->Start(plan.local_socket, plan.nonce, plan.server);
-  auto& dial = std::get<DialHandshake>(handshake_);
+  auto& dial = std::get<DialHandshake>(handshake_);  // Ours: its step has asked for this
   if (status.ok()) return SetAlarm(dial.alarm_ns());
   proof_.reset();
   Perform(absl::IsResourceExhausted(status) ? dial.OnProofBusy() : dial.OnProof(status));
 }
 
 HandshakeStep ControlConnection::Admit() {
-  auto& accept = std::get<AcceptHandshake>(handshake_);
+  auto& accept = std::get<AcceptHandshake>(handshake_);  // Ours: its step has asked for this
   // As far as the control connection tells.
   const PeerIdentity client = IdentityOver(PathKind::kTcp);
   // No path is brought up in vain for a client that has all its connections; of one that only a
@@ -533,7 +537,7 @@ void ControlConnection::OnSilent() {
 void ControlConnection::FailSilentPeer() {
   const std::string limit =
       StrCat(limits_.peer_timeout_ns / kNsPerMs, " ms (LinkOptions::peer_timeout_ns)");
-  WEFT_LOG_EVERY_N_SEC(kWarning, 1, "a peer is given up: nothing heard for ", limit);
+  WEFT_LOG_EVERY_N_SEC(kInfo, 1, "a peer is given up: nothing heard for ", limit);
   // If it wakes up it should know what has happened.
   Finish(absl::UnavailableError(StrCat("peer is silent: nothing heard for ", limit,
                                        "; its process is stopped, or its host out of reach")),
@@ -576,9 +580,9 @@ void ControlConnection::Finish(const absl::Status& why, bool peer_dead,
   SetAlarm(kNever);
   context_->newcomers->Leave(this);
   context_->peers->Leave(this);
-  if (client_.has_value()) {
-    listener_->EndConnection(*client_);
-    client_.reset();
+  if (client_key_.has_value()) {
+    listener_->EndConnection(*client_key_);
+    client_key_.reset();
   }
   if (listener_ != nullptr) context_->accepted.Sub(1);
   dialer_.reset();

@@ -201,7 +201,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
   template <class Event>
   auto Ask(Event event) {
     if (auto* dial = std::get_if<DialHandshake>(&handshake_)) return event(*dial);
-    return event(std::get<AcceptHandshake>(handshake_));
+    return event(std::get<AcceptHandshake>(handshake_));  // Ours: Stage::kHandshake
   }
   void Perform(HandshakeStep step);
   absl::Status StartLink(LinkPlan plan);
@@ -246,10 +246,10 @@ class ControlConnection final : public ListNode<ReadyTag>,
   uint64_t heard_bytes_ = 0;     // of socket_->received_bytes(), as the group knows it
   uint64_t judged_skipped_ = 0;  // of socket_->skipped_frames()
   RateBudget skip_budget_{kSkippedAtOnce, kSkippedIntervalNs};
-  std::optional<Nonce128> client_;  // whose it is, counted among the connections of listener_
-  std::optional<std::string> bye_;  // the peer's reason, once the connection was open
-  absl::Status broken_;             // of kBroken
-  absl::Status misconduct_;         // what the peer has done since Open that ends the connection
+  std::optional<Nonce128> client_key_;  // whose it is, counted among the connections of listener_
+  std::optional<std::string> bye_;      // the peer's reason, once the connection was open
+  absl::Status broken_;                 // of kBroken
+  absl::Status misconduct_;  // what the peer has done since Open that ends the connection
 
   std::unique_ptr<Dialer> dialer_;
   std::variant<std::monostate, DialHandshake, AcceptHandshake> handshake_;

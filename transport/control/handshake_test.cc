@@ -267,7 +267,7 @@ class AcceptHandshakeTest : public testing::Test {
                   *ReadPathPolicy(DialOptions({PathKind::kShm, PathKind::kTcp})),
                   std::make_shared<SharedListener>(/*load=*/nullptr)) {
     listener_.local_socket = "weft-test";
-    listener_.refused = &refused_;
+    listener_.connections_refused = &refused_;
     Restart();
   }
   static LinkOptions DialOptions(std::vector<PathKind> paths) {

@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<NetworkListener>> NetworkListener::Join(
 }
 
 absl::Status NetworkListener::Start() {
-  state_->refused = &context_->connections_refused;
+  state_->connections_refused = &context_->connections_refused;
   if (state_->options.security.has_value()) {
     WEFT_ASSIGN_OR_RETURN(state_->credentials, context_->tls->CredentialsFor(
                                                    TlsRole::kServer, *state_->options.security));

@@ -1,9 +1,8 @@
 #include "transport/control/peer_groups.h"
 
-#include <string>
+#include <cstdint>
 #include <utility>
 
-#include "core/bytes.h"
 #include "core/check.h"
 #include "core/random.h"
 #include "core/strings.h"
@@ -95,28 +94,14 @@ PeerGroups::~PeerGroups() {
   WEFT_CHECK(size() == 0);  // Ours: connections leave before their transport ends
 }
 
-Nonce128 PeerGroups::KeyOf(std::string_view text) const {
-  const auto code = HmacSha256(secret_, AsBytes(text));
-  return {LoadLe64(code.data()), LoadLe64(code.data() + sizeof(uint64_t))};
-}
-
 Nonce128 PeerGroups::ClientKey(std::string_view server, const void* credentials) const {
-  return KeyOf(StrCat("client ", reinterpret_cast<uintptr_t>(credentials), " ", server));
+  return HmacNonce(secret_,
+                   StrCat("client ", reinterpret_cast<uintptr_t>(credentials), " ", server));
 }
 
-// Lengths stand before names, which may have anything in them: no two clients make one text.
 Nonce128 PeerGroups::ServerKey(const PeerIdentity& client) const {
-  std::string text =
-      StrCat("server ", static_cast<int>(client.authentication), " ", client.user_id, " ",
-             client.group_id, " ", client.dns_names.size(), " ", client.uris.size());
-  const auto add = [&text](const std::string& name) {
-    text += StrCat(" ", name.size(), " ", name);
-  };
-  add(client.subject);
-  add(client.psk_name);
-  for (const std::string& name : client.dns_names) add(name);
-  for (const std::string& uri : client.uris) add(uri);
-  return KeyOf(text);
+  return HmacNonce(secret_, StrCat("server ", static_cast<int>(client.authentication), " ",
+                                   client.user_id, " ", client.group_id, " ", ProvedNames(client)));
 }
 
 void PeerGroups::Join(Member* member, const ControlLimits& own, const ControlLimits& peer) {

@@ -101,7 +101,6 @@ class PeerGroups {
   };
 
   void Hide(Group* group);
-  Nonce128 KeyOf(std::string_view text) const;
 
   const Clock* const clock_;
   TimerWheel* const timers_;

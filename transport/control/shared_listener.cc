@@ -7,7 +7,6 @@
 #include <cstring>
 #include <utility>
 
-#include "core/bytes.h"
 #include "core/check.h"
 #include "core/random.h"
 #include "core/status.h"
@@ -18,11 +17,6 @@
 namespace weft {
 namespace {
 
-// A name behind how long it is: no two lists of names look alike.
-void AppendName(const std::string& name, std::string* text) {
-  *text += StrCat(" ", name.size(), ":", name);
-}
-
 // 127.0.0.0/8, and ::1, of whose first 64 bits nothing is left (PeerHost()): a process of this host
 // calls from any of these addresses.
 bool IsThisHost(uint64_t host) {
@@ -32,18 +26,11 @@ bool IsThisHost(uint64_t host) {
 }
 
 std::string TextOf(const PeerIdentity& client, uint64_t host) {
-  std::string text;
   switch (client.authentication) {
     case Authentication::kCertificate:
-      text = StrCat("certificate ", client.dns_names.size());
-      AppendName(client.subject, &text);
-      for (const std::string& name : client.dns_names) AppendName(name, &text);
-      for (const std::string& uri : client.uris) AppendName(uri, &text);
-      return text;
+      return StrCat("certificate ", ProvedNames(client));
     case Authentication::kPreSharedKey:
-      text = "secret";
-      AppendName(client.psk_name, &text);
-      return text;
+      return StrCat("secret ", ProvedNames(client));
     case Authentication::kKernelCredentials:
       return StrCat("user ", client.user_id);
     case Authentication::kNone:
@@ -149,9 +136,7 @@ bool SharedListener::Post(uint32_t number, Descriptor* socket, size_t most) {
 // --- connections ---------------------------------------------------------------------------------
 
 Nonce128 SharedListener::KeyOf(const PeerIdentity& client, uint64_t host) const {
-  const std::string text = TextOf(client, host);
-  const auto code = HmacSha256(secret_, AsBytes(text));
-  return {LoadLe64(code.data()), LoadLe64(code.data() + sizeof(uint64_t))};
+  return HmacNonce(secret_, TextOf(client, host));
 }
 
 uint32_t SharedListener::ConnectionsOf(const Nonce128& client) const {

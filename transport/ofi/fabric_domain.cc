@@ -380,7 +380,7 @@ void FabricDomain::OnConnectionRequest(const fi_eq_cm_entry& entry, size_t bytes
     }
   }
   if (link == nullptr) {
-    WEFT_LOG_EVERY_N_SEC(kWarning, 1, name(), ": a connection without a handshake was rejected");
+    WEFT_LOG_EVERY_N_SEC(kInfo, 1, name(), ": a connection without a handshake was rejected");
     return Reject(*info);
   }
   if (absl::Status made = MakeEndpoint(link, info.get()); !made.ok()) {

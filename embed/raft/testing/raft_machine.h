@@ -151,6 +151,11 @@ class RaftMachine {
       if (code != 0) RaftRepair::AfterFailedWrite(&Self(each).raft_);
       return code;
     };
+    io->set_vote = [](raft_io* each, raft_id id) {
+      const int code = Self(each).wrapped_.set_vote(each, id);
+      if (code != 0) RaftRepair::AfterFailedWrite(&Self(each).raft_);
+      return code;
+    };
     io->snapshot_put = [](raft_io* each, unsigned trailing, raft_io_snapshot_put* request,
                           const raft_snapshot* snapshot, raft_io_snapshot_put_cb callback) {
       Self(each).repair_.KeepSnapshot(*snapshot);
