@@ -53,6 +53,7 @@ FramedConnection::FramedConnection(ConnectionTable* table, ConnectionOwner* owne
       receiver_(this, this, handler, &sender_),
       token_(options.token),
       first_sequence_(options.first_sequence),
+      batch_proof_(options.batch_proof),
       table_(table),
       owner_(owner),
       remote_(this, &sender_, table->exports(), options.max_outstanding_operations),
@@ -85,13 +86,17 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
   domain_ = domain;
   added_send_slots_ = send_slots;
   ConnectionSeal* const seal = sealing_ == nullptr ? nullptr : &sealing_->seal;
-  sender_.Start(domain, link_.get(), agreement, seal == nullptr ? nullptr : &seal->batches_out);
+  // Who opens a seal, or came by the link that is told, needs no other proof.
+  const bool proves = agreement.has_proofs && seal == nullptr && !links.tells_links();
+  sender_.Start(domain, link_.get(), agreement, seal == nullptr ? nullptr : &seal->batches_out,
+                proves ? &agreement.send_proof : nullptr);
   eager_bytes_ = sender_.eager_bytes();
   const size_t usual_window = size_t{receive_slots} * links.usual_slot_bytes();
   receiver_.Start(domain, agreement.receive_sequence, receive_slots,
                   active ? size_t{receive_slots} * agreement.batch_bytes
                          : std::max(usual_window, kMostEarlyBytes),
-                  seal == nullptr ? nullptr : &seal->batches_in);
+                  seal == nullptr ? nullptr : &seal->batches_in,
+                  proves ? &agreement.receive_proof : nullptr);
   remote_.Start(domain, link_.get(), agreement,
                 sealing_ == nullptr ? nullptr : &sealing_->transfers);
   large_.Start(domain, link_.get(), seal);
