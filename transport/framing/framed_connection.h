@@ -17,7 +17,10 @@
 //   kClosed          nothing is sent or delivered any more; the owner calls End()
 //
 // Where the handshake has made a secret for the link, and nothing below encrypts (seal.h), all that
-// leaves is sealed, but for one-sided operations on leases.
+// leaves is sealed, but for one-sided operations on leases. Where there is no secret, and a read
+// that has succeeded may have brought less than it should (TransferTable::fetches_whole), large
+// messages alone are sealed, under a key that anybody can compute who has read the handshake: it
+// hides nothing, and what is delivered is what was sent, all of it.
 //
 // It is made of a sender and a receiver of batches, large messages, and access to memory, each with
 // a state of its own; what is here is the life of the link and of the connection.
@@ -188,10 +191,11 @@ class FramedConnection final : public Connection,
   ConnectionOwner* const owner_;
   std::unique_ptr<Link> link_;
   FramingDomain* domain_ = nullptr;
-  // Of a sealed link.
+  // Of a link that is sealed, or whose large messages are.
   struct Sealing {
     ConnectionSeal seal;
     SealedTransfers transfers;
+    bool only_large = false;
   };
   std::unique_ptr<Sealing> sealing_;
   FramedRemoteAccess remote_;
