@@ -35,7 +35,8 @@ struct TransferTable {
   // time.
   uint64_t fetched_bytes;
   // Whether a fetch that has succeeded has brought every byte that was asked for, whatever the peer
-  // does. Else its buffer is wiped before.
+  // does. Else large messages are sealed without security too (framed_connection.h), and with a
+  // peer of an older release, which does not seal them, the buffer is wiped before.
   bool fetches_whole = true;
 };
 

@@ -128,6 +128,7 @@ bool AcceptHandshake::Decide(const OwnConnection& connection) {
   server_.connection_index = connection.index;
   server_.connection_token = connection.token;
   server_.first_sequence = connection.first_sequence;
+  server_.batch_proof = connection.batch_proof;
   server_.engine = listener_->number;
   server_.engines = listener_->shared->engines();
   server_.host = ReadHostFacts();
@@ -284,7 +285,10 @@ absl::StatusOr<HandshakeStep> AcceptHandshake::StartAttempt(const PathTry& wante
                     HasFeature(server_.features, kLeasesFeature),
                     sequences ? client_.first_sequence : 0,
                     sequences ? server_.first_sequence : 0,
-                    RequiresEncryption(own_.limits, client_.limits)};
+                    RequiresEncryption(own_.limits, client_.limits),
+                    HasFeature(server_.features, kProofsFeature),
+                    client_.batch_proof,
+                    server_.batch_proof};
   step.Send(ControlType::kPathReady, Encode(PathReady{wanted.candidate,
                                                       links.address(),
                                                       {plan.peer.nonce, plan.peer.nonce_low},

@@ -118,7 +118,8 @@ absl::Status ControlConnection::CreateConnection(ConnectionHandler* handler) {
   const FramedConnection::Options options{static_cast<uint32_t>(secret),
                                           static_cast<uint32_t>(secret >> 32),
                                           limits_.max_outstanding_operations,
-                                          {engine.clock, engine.timers, transfer_timeout_ns_}};
+                                          {engine.clock, engine.timers, transfer_timeout_ns_},
+                                          {SecureRandom64(), SecureRandom64()}};
   WEFT_ASSIGN_OR_RETURN(
       connection_, FramedConnection::Create(context_->table, static_cast<ConnectionOwner*>(this),
                                             handler, options));
@@ -149,7 +150,8 @@ OwnConnection ControlConnection::own_connection() {
           connection_->first_sequence(),
           &connection_->facts(),
           limits_.engine_key,
-          listener_ == nullptr ? 0 : PeerHost(socket_->fd())};
+          listener_ == nullptr ? 0 : PeerHost(socket_->fd()),
+          connection_->batch_proof()};
 }
 
 // --- events --------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ HandshakeStep DialHandshake::Begin(const std::string& server_address) {
   hello_.connection_index = connection_.index;
   hello_.connection_token = connection_.token;
   hello_.first_sequence = connection_.first_sequence;
+  hello_.batch_proof = connection_.batch_proof;
   hello_.paths = own_.domains->Offers(terms_.policy, own_.clock->NowNs(), own_.host);
   if (own_.is_secured) {
     for (PathOffer& offer : hello_.paths) WithdrawIfUnsealed(&offer);
@@ -191,7 +192,10 @@ absl::StatusOr<HandshakeStep> DialHandshake::OnPathReady(ByteSpan body) {
                     HasFeature(server_.features, kLeasesFeature),
                     sequences ? server_.first_sequence : 0,
                     sequences ? hello_.first_sequence : 0,
-                    RequiresEncryption(own_.limits, server_.limits)};
+                    RequiresEncryption(own_.limits, server_.limits),
+                    HasFeature(server_.features, kProofsFeature),
+                    server_.batch_proof,
+                    hello_.batch_proof};
   return step;
 }
 

@@ -47,6 +47,7 @@ struct OwnConnection {
   ConnectionFacts* facts = nullptr;
   Nonce128 engine_key = {};  // the server's, told in its hello: it depends on who the client is
   uint64_t peer_host = 0;    // the server's: PeerHost() of the client
+  Nonce128 batch_proof = {};
 };
 
 // A link to start.

@@ -41,6 +41,9 @@ PathProvider Provider(PathKind kind, const bool* opens) {
   return provider;
 }
 
+constexpr Nonce128 kOwnProof = {11, 12};
+constexpr Nonce128 kPeersProof = {21, 22};
+
 // One side: its paths, and the handshake about its connection.
 struct Side {
   Side() : poller(*Poller::Create()), table(4) {
@@ -51,7 +54,7 @@ struct Side {
         std::make_unique<DomainSet>(std::move(providers), FramingOptions{}, poller.get(), &table);
   }
   OwnSide own() { return {domains.get(), &clock, &neighbour, limits}; }
-  OwnConnection connection() { return {7, 77, 777, &facts}; }
+  OwnConnection connection() { return {7, 77, 777, &facts, {}, 0, kOwnProof}; }
 
   bool shm_opens = true;
   bool tcp_opens = true;
@@ -148,6 +151,23 @@ TEST_F(DialHandshakeTest, OpensInTheOrderOfItsStates) {
   step = Hear(*dial_, ControlType::kOpen, EncodeOpen(kTcp));
   EXPECT_EQ(step.decision, Decision::kOpen);
   EXPECT_EQ(candidate(kTcp).outcome, PathCandidate::Outcome::kChosen);
+}
+
+TEST_F(DialHandshakeTest, ProofsOfBatchesAreOfUseWhereTheServerKnowsThem) {
+  for (const bool knows : {true, false}) {
+    Restart();
+    const std::string said = dial_->Begin("127.0.0.1:4711").send[0].body;
+    EXPECT_EQ(DecodeClientHello(AsBytes(said))->batch_proof, kOwnProof);
+    ServerHello answer = Answer(/*with_shm=*/false);
+    answer.batch_proof = kPeersProof;
+    if (knows) answer.features = {kProofsFeature};
+    Hear(*dial_, ControlType::kServerHello, Encode(answer));
+    const HandshakeStep step = Ready(kTcp);
+    ASSERT_TRUE(step.link.has_value());
+    EXPECT_EQ(step.link->agreement.has_proofs, knows);
+    EXPECT_EQ(step.link->agreement.send_proof, kPeersProof);
+    EXPECT_EQ(step.link->agreement.receive_proof, kOwnProof);
+  }
 }
 
 TEST_F(DialHandshakeTest, SharedMemoryIsProvedFirstAndABusySocketIsAskedAgain) {
@@ -343,6 +363,24 @@ TEST_F(AcceptHandshakeTest, OpensWhenBothSidesAreUpInEitherOrder) {
     EXPECT_EQ(step.decision, Decision::kOpen);
     EXPECT_EQ(Sent(step), "Open");
     EXPECT_EQ(side_.facts.candidates[kTcp].outcome, PathCandidate::Outcome::kChosen);
+  }
+}
+
+TEST_F(AcceptHandshakeTest, ProofsOfBatchesAreOfUseWhereTheClientKnowsThem) {
+  for (const bool knows : {true, false}) {
+    Restart();
+    ClientHello hello = Hello();
+    hello.batch_proof = kPeersProof;
+    if (knows) hello.features = {kProofsFeature};
+    ASSERT_EQ(Greet(hello).decision, Decision::kAdmit);
+    ASSERT_TRUE(accept_->Decide(side_.connection()));
+    const std::string said = accept_->Offer().send[0].body;
+    EXPECT_EQ(DecodeServerHello(AsBytes(said))->batch_proof, kOwnProof);
+    const HandshakeStep step = Try(kTcp);
+    ASSERT_TRUE(step.link.has_value());
+    EXPECT_EQ(step.link->agreement.has_proofs, knows);
+    EXPECT_EQ(step.link->agreement.send_proof, kPeersProof);
+    EXPECT_EQ(step.link->agreement.receive_proof, kOwnProof);
   }
 }
 

@@ -315,6 +315,8 @@ void FillCommon(const Hello& hello, std::string_view side, Proto* proto) {
   proto->set_connection_index(hello.connection_index);
   proto->set_connection_token(hello.connection_token);
   proto->set_first_sequence(hello.first_sequence);
+  proto->set_batch_proof_high(hello.batch_proof.high);
+  proto->set_batch_proof_low(hello.batch_proof.low);
   for (const PathOffer& offer : hello.paths) Fill(offer, proto->add_paths());
   Fill(hello.host, side, proto->mutable_host());
   proto->set_hello(hello.hello);
@@ -328,6 +330,7 @@ absl::Status CheckCommon(Proto* proto, const char* what, Hello* hello) {
   hello->connection_index = proto->connection_index();
   hello->connection_token = proto->connection_token();
   hello->first_sequence = proto->first_sequence();
+  hello->batch_proof = {proto->batch_proof_high(), proto->batch_proof_low()};
   WEFT_ASSIGN_OR_RETURN(hello->paths, CheckOffers(proto->paths(), what));
   if (proto->hello().size() > kMaxHelloBytes) {
     return Malformed(what, StrCat("the application's hello has ", proto->hello().size(),

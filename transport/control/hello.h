@@ -94,12 +94,13 @@ struct ClientHello {
   uint32_t connection_index = 0;
   uint32_t connection_token = 0;
   uint32_t first_sequence = 0;
+  Nonce128 batch_proof;
   std::vector<PathOffer> paths;  // in order of preference
   HostFacts host;
   std::string hello;
   bool allow_routed = false;
   uint32_t wanted_engine = kAnyEngine;  // else any number: the server takes it modulo its engines
-  uint32_t first_port = 0;  // LinkOptions::first_port
+  uint32_t first_port = 0;              // LinkOptions::first_port
 };
 
 struct ServerHello {
@@ -109,6 +110,7 @@ struct ServerHello {
   uint32_t connection_index = 0;
   uint32_t connection_token = 0;
   uint32_t first_sequence = 0;
+  Nonce128 batch_proof;
   std::vector<PathOffer> paths;
   std::vector<PathPair> candidates;  // in the order to try
   HostFacts host;

@@ -24,6 +24,7 @@ ClientHello FullClientHello() {
   hello.connection_index = 7;
   hello.connection_token = 0xfeedbeef;
   hello.first_sequence = 0xfffffffe;
+  hello.batch_proof = {11, ~uint64_t{0}};
   hello.paths = {{PathKind::kShm, "shm", 1u << 16 | 17, "shm", ""},
                  {PathKind::kTcp, "tcp", 1u << 16 | 17, "eth0", "denied by WEFT_PATHS=shm"},
                  {PathKind::kVerbs, "verbs", 1u << 16 | 17, "mlx5_0:1", "", LinkKind::kRoceV2,
@@ -40,6 +41,7 @@ ServerHello FullServerHello() {
   hello.version = 1;
   hello.connection_index = 1;
   hello.connection_token = 2;
+  hello.batch_proof = {21, 22};
   hello.candidates = {{0, PathPair::kNone, "different hosts"}, {1, 2, ""}};
   hello.local_socket = "weft-0123";
   hello.local_nonce = {~uint64_t{0}, 1};
@@ -74,6 +76,7 @@ TEST(Hello, ComesBackAsItWasSent) {
   EXPECT_EQ(client->limits.engine_key, (Nonce128{7, 8}));
   EXPECT_EQ(client->connection_token, 0xfeedbeef);
   EXPECT_EQ(client->first_sequence, 0xfffffffe);
+  EXPECT_EQ(client->batch_proof, FullClientHello().batch_proof);
   ASSERT_EQ(client->paths.size(), 3u);
   EXPECT_EQ(client->paths[1].unavailable, "denied by WEFT_PATHS=shm");
   EXPECT_EQ(client->paths[2].device, "mlx5_0:1");
@@ -97,6 +100,7 @@ TEST(Hello, ComesBackAsItWasSent) {
   EXPECT_EQ(server->candidates[1].server_offer, 2);
   EXPECT_EQ(server->candidates[1].rejected, "");
   EXPECT_TRUE(server->local_nonce == FullServerHello().local_nonce);
+  EXPECT_EQ(server->batch_proof, FullServerHello().batch_proof);
 
   const auto wanted = DecodePathTry(AsBytes(Encode(PathTry{39, "*:1", 4096})));
   ASSERT_TRUE(wanted.ok()) << wanted.status();

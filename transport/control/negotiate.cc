@@ -254,7 +254,7 @@ absl::StatusOr<uint32_t> NegotiateVersion(const VersionRange& client, const Vers
 }
 
 std::vector<std::string> OwnFeatures() {
-  return {kRequestsFeature, kLeasesFeature, kSequencesFeature};
+  return {kRequestsFeature, kLeasesFeature, kSequencesFeature, kProofsFeature};
 }
 
 bool HasFeature(const std::vector<std::string>& features, const std::string& name) {

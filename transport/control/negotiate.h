@@ -31,6 +31,8 @@ inline constexpr char kRequestsFeature[] = "requests";  // frames of kind 4 and 
 inline constexpr char kLeasesFeature[] = "leases";      // Grants
 // Batches are numbered from first_sequence of their receiver's hello on, not from 0.
 inline constexpr char kSequencesFeature[] = "sequences";
+// Batches end in batch_proof of their receiver's hello where nothing else tells whose they are.
+inline constexpr char kProofsFeature[] = "proofs";
 
 // What this release has.
 std::vector<std::string> OwnFeatures();

@@ -14,10 +14,12 @@
 //        6      2  reserved     0
 //        8   length             payload, padded with any bytes to a multiple of 8
 //
-// On a sealed connection the frames are ciphertext, and the tag follows them, 16 bytes (seal.h).
+// On a sealed connection the frames are ciphertext, and the tag follows them, 16 bytes (seal.h). On
+// one that is not sealed, over a path whose links share receives, the receiver's proof stands in
+// the tag's place: 16 random bytes that it has told its peer in the handshake.
 //
-// The frames fill the batch exactly. Payloads of the kinds, and the rules for credits and large
-// messages, stand in docs/wire_format.md.
+// The frames fill the rest of the batch exactly. Payloads of the kinds, and the rules for credits
+// and large messages, stand in docs/wire_format.md.
 //
 // Encoding trusts its caller, who has made the room. Decoding trusts nothing: BatchReader yields
 // frames that lie inside the batch, and says whether the whole of it was well formed.

@@ -5,7 +5,9 @@
 // must not notice anything.
 //
 // The connection may be a sealed one. Then batches are also changed on their way, by somebody who
-// has no key: none of those may deliver anything.
+// has no key: none of those may deliver anything. Or batches end in a proof, and large messages
+// alone are sealed: then strangers send some that have a bit of the proof wrong, and nothing
+// happens.
 
 #include <algorithm>
 #include <cstddef>
@@ -155,14 +157,27 @@ class World final : private ConnectionOwner {
  private:
   void BeginSealing() {
     const uint8_t how = input_.U8();
+    if (how / 16 == 0xC) return BeginProving();
     peer_.emplace(secret_, /*dialled=*/false);
     domain_.UseSealedPath((how & 1) != 0, (how & 2) == 0, &peer_->batches_in);
     only_sealed_ = (how & 4) != 0;
   }
-  bool sealed() const { return peer_.has_value(); }
-  bool holds_pool() const { return (more_ & kHeld) == kHeld && !sealed(); }
+  void BeginProving() {
+    proves_ = true;
+    domain_.UseProvedPath(&kPeersProof);
+    // Both proofs in the order of client and server, and no nonce (docs/wire_format.md).
+    LinkSecret numbers;
+    StoreLe64(numbers.data(), kOwnProof.high);
+    StoreLe64(numbers.data() + 8, kOwnProof.low);
+    StoreLe64(numbers.data() + 16, kPeersProof.high);
+    StoreLe64(numbers.data() + 24, kPeersProof.low);
+    peer_.emplace(numbers, /*dialled=*/false);
+  }
+  bool seals_large() const { return peer_.has_value(); }
+  bool sealed() const { return seals_large() && !proves_; }
+  bool holds_pool() const { return (more_ & kHeld) == kHeld && !seals_large(); }
   uint32_t most_batch_bytes() const {
-    return kSlotBytes - (sealed() ? static_cast<uint32_t>(Seal::kTagBytes) : 0);
+    return kSlotBytes - (seals_large() ? static_cast<uint32_t>(Seal::kTagBytes) : 0);
   }
 
   void StartBoth(bool late) {
@@ -176,6 +191,9 @@ class World final : private ConnectionOwner {
     }
     agreement.peer_answers = agreement.peer_leases = (more_ & kOldPeer) == 0;
     agreement.receive_sequence = kFirstSequence;
+    agreement.has_proofs = proves_;
+    agreement.send_proof = kPeersProof;
+    agreement.receive_proof = kOwnProof;
     FramedConnection::Options options;
     options.token = kBystandersToken;
     options.first_sequence = kFirstSequence;
@@ -291,7 +309,7 @@ class World final : private ConnectionOwner {
   }
   void AppendFrame(std::vector<std::byte>& batch) {
     std::byte payload[64] = {};
-    switch (input_.Below(sealed() ? 14 : 8)) {
+    switch (input_.Below(sealed() ? 14 : seals_large() ? 10 : 8)) {
       case 8:
       case 9:
         return AppendSealedOffer(batch);
@@ -423,6 +441,7 @@ class World final : private ConnectionOwner {
     if (batch.size() >= kBatchHeaderBytes) EncodeBatchHeader(batch.data(), header);
     if (batch.size() > most_batch_bytes()) batch.resize(most_batch_bytes());
     if (connection_ == nullptr) return;
+    if (proves_) return DeliverProved(std::move(batch));
     if (!sealed()) return Deliver(batch);
     SealBatch(&batch);
     const uint8_t on_its_way = input_.U8();
@@ -442,6 +461,24 @@ class World final : private ConnectionOwner {
     std::copy(batch.begin(), batch.end(), received.get());
     table_.OnReceived(ByteSpan(received.get(), batch.size()),
                       domain_.tells_links() ? by_ : nullptr);
+  }
+  void DeliverProved(std::vector<std::byte> batch) {
+    const size_t bytes = batch.size();
+    batch.resize(bytes + Seal::kTagBytes);
+    StoreLe64(&batch[bytes], kOwnProof.high);
+    StoreLe64(&batch[bytes + 8], kOwnProof.low);
+    const uint8_t how = input_.U8();
+    if (how >= 240) {
+      std::vector<std::byte> wrong = batch;
+      wrong[bytes + how % Seal::kTagBytes] ^= std::byte{1} << input_.Below(8);
+      const uint64_t messages = user_.messages;
+      const Connection::State state = connection_->state();
+      const uint64_t unknown = table_.stats().batches_unknown;
+      Deliver(wrong);
+      WEFT_CHECK(user_.messages == messages && connection_->state() == state);
+      WEFT_CHECK(table_.stats().batches_unknown == unknown + 1);
+    }
+    Deliver(batch);
   }
   void SealBatch(std::vector<std::byte>* batch) {
     if (batch->size() < kBatchHeaderBytes) return;  // the peer cuts it where it likes
@@ -532,7 +569,7 @@ class World final : private ConnectionOwner {
         return;
       case 1:
         // Whatever was read: what is delivered of it was sealed.
-        user_.only_large = sealed();
+        user_.only_large = seals_large();
         link_->Complete(absl::OkStatus());
         user_.only_large = false;
         return;
@@ -725,6 +762,8 @@ class World final : private ConnectionOwner {
   static constexpr uint8_t kHeld = 64 + 128;
   static constexpr uint64_t kPatienceNs = 1'000'000'000;
 
+  static constexpr Nonce128 kOwnProof = {1, 2};
+  static constexpr Nonce128 kPeersProof = {3, 4};
   static constexpr uint32_t kToken = 77;
   static constexpr uint32_t kBystandersToken = 77'000;
   static constexpr uint64_t kFirstLargeKey = 1'000;  // keys of what the peer offers, sealed
@@ -733,7 +772,8 @@ class World final : private ConnectionOwner {
 
   FuzzInput input_;
   const LinkSecret secret_{kFirstOfSecret};
-  std::optional<ConnectionSeal> peer_;  // none: the connection is not sealed
+  std::optional<ConnectionSeal> peer_;  // none: nothing of the connection is sealed
+  bool proves_ = false;                 // large messages are, and batches end in proofs
   uint8_t more_ = 0;
   bool only_sealed_ = false;
   std::vector<std::vector<std::byte>> sent_;  // by the peer, as it left; <= kMostEvents

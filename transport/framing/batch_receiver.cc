@@ -9,11 +9,22 @@
 
 namespace weft {
 
-// Whether a batch of which nobody knows where it comes from knows what only the peer knows. Token
-// and number are compared as one: whoever has guessed one of them is not told so, not even by time.
-WEFT_INLINE bool ConnectionTable::IsFor(const Entry& entry, const BatchHeader& header) {
-  return entry.receiver != nullptr &&
-         ((entry.token ^ header.token) | (entry.receiver->next_sequence() ^ header.sequence)) == 0;
+WEFT_INLINE uint64_t BatchReceiver::DifferenceOfProof(ByteSpan batch) const {
+  if (tag_bytes_ == 0 || seal_ != nullptr) return 0;
+  if (batch.size() < kBatchHeaderBytes + tag_bytes_) return 1;
+  const std::byte* const tag = batch.data() + batch.size() - tag_bytes_;
+  return (LoadLe64(tag) ^ proof_.high) | (LoadLe64(tag + 8) ^ proof_.low);
+}
+
+// Whether a batch of which nobody knows where it comes from knows what only the peer knows. Token,
+// number and proof are compared as one: whoever has guessed one of them, or some bytes, is not told
+// so, not even by time.
+WEFT_INLINE bool ConnectionTable::IsFor(const Entry& entry, ByteSpan batch,
+                                        const BatchHeader& header) {
+  if (entry.receiver == nullptr) return false;
+  const uint32_t other_sequence = entry.receiver->next_sequence() ^ header.sequence;
+  return (uint64_t{(entry.token ^ header.token) | other_sequence} |
+          entry.receiver->DifferenceOfProof(batch)) == 0;
 }
 
 WEFT_COLD bool ConnectionTable::IsMisplaced(const Entry& entry, ByteSpan batch,
@@ -31,8 +42,8 @@ void ConnectionTable::OnReceived(ByteSpan batch, LinkHandler* by) {
   }
   // (A link that is told has an entry with a receiver.)
   const Entry& entry = entries_[header.connection];
-  if (entry.link != by || (by == nullptr ? !IsFor(entry, header) : entry.token != header.token))
-      [[unlikely]] {
+  if (entry.link != by ||
+      (by == nullptr ? !IsFor(entry, batch, header) : entry.token != header.token)) [[unlikely]] {
     if (by != nullptr || !IsMisplaced(entry, batch, header)) OnUnknown(by);
     return;
   }
@@ -44,9 +55,11 @@ void ConnectionTable::OnReceived(ByteSpan batch, LinkHandler* by) {
 // --- life ---------------------------------------------------------------------------------------
 
 void BatchReceiver::Start(FramingDomain* domain, uint32_t first_sequence, size_t most_early_batches,
-                          size_t most_early_bytes, Seal* seal) {
+                          size_t most_early_bytes, Seal* seal, const Nonce128* proof) {
   domain_ = domain;
   seal_ = seal;
+  proof_ = proof != nullptr ? *proof : Nonce128();
+  tag_bytes_ = seal != nullptr || proof != nullptr ? Seal::kTagBytes : 0;
   frames_to_part_ = domain->links().frames_to_part();
   sequence_ = first_sequence;
   early_.Start(most_early_batches, most_early_bytes);
@@ -55,6 +68,7 @@ void BatchReceiver::Start(FramingDomain* domain, uint32_t first_sequence, size_t
 void BatchReceiver::Stop() {
   domain_ = nullptr;
   seal_ = nullptr;
+  tag_bytes_ = 0;
   early_.Clear();
 }
 
@@ -76,8 +90,8 @@ WEFT_COLD void BatchReceiver::KeepEarly(ByteSpan batch) {
 WEFT_INLINE void BatchReceiver::OnBatch(ByteSpan batch, const BatchHeader& header) {
   if (!sender_.open()) [[unlikely]]
     return KeepEarly(batch);
-  if (seal_ != nullptr) [[unlikely]] {
-    batch = Unseal(batch, header);
+  if (tag_bytes_ != 0) [[unlikely]] {
+    batch = seal_ != nullptr ? Unseal(batch, header) : batch.first(batch.size() - tag_bytes_);
     if (batch.empty()) return;
   }
   if (const char* const wrong = Account(header); wrong != nullptr) [[unlikely]]

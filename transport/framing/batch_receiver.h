@@ -50,17 +50,21 @@ class BatchReceiver {
   uint64_t batches() const { return batches_; }
 
   // The first batch has the number `first_sequence`. `most_early_bytes` in at most
-  // `most_early_batches` may come before Open(). `seal`: what the batches are sealed with; null:
-  // they are not. It outlives Stop().
+  // `most_early_batches` may come before Open(). `seal`: what the batches are sealed with; it
+  // outlives Stop(). `proof`: what they end in. At most one of them; null, both: neither.
+  // REQUIRES: with a proof, the domain does not tell links.
   void Start(FramingDomain* domain, uint32_t first_sequence, size_t most_early_batches,
-             size_t most_early_bytes, Seal* seal = nullptr);
+             size_t most_early_bytes, Seal* seal = nullptr, const Nonce128* proof = nullptr);
   // Delivers what came early. REQUIRES: started; the sender is open.
   void Open();
   void Stop();
 
   // For ConnectionTable: the number of the batch that comes next, behind those that came early.
   uint32_t next_sequence() const { return sequence_ + static_cast<uint32_t>(early_.count()); }
-  // REQUIRES: `header` is the batch's, and names this connection.
+  // The same: 0 where the batch ends in the proof, or there is none; else the bits that differ. It
+  // takes as long whichever these are.
+  uint64_t DifferenceOfProof(ByteSpan batch) const;
+  // REQUIRES: `header` is the batch's, and names this connection; DifferenceOfProof() is 0.
   void OnBatch(ByteSpan batch, const BatchHeader& header);
   // A batch with this connection's token and another number, of which nobody knows where it comes
   // from. True: the peer has sealed it for another place: somebody on the way has changed the
@@ -85,9 +89,11 @@ class BatchReceiver {
   FramingDomain* domain_ = nullptr;  // null: stopped
   uint32_t sequence_ = 0;
   uint8_t frames_to_part_ = 0;  // LinkDomain's
+  uint8_t tag_bytes_ = 0;       // behind the frames: seal_'s tag, or proof_; 0: neither
   Seal* seal_ = nullptr;
   Host* const host_;
   EarlyBatches early_;
+  Nonce128 proof_;
 };
 
 }  // namespace weft

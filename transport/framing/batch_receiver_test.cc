@@ -183,6 +183,75 @@ TEST_F(BatchReceiverTest, WhatFollowsInABatchIsNotDeliveredAfterTheConnectionHas
   EXPECT_EQ(messages_, Texts{"last"});
 }
 
+// Where links share receives, and nothing is sealed. Token and number were all that a stranger had
+// to guess, 64 bits.
+class ProvedBatchReceiverTest : public BatchReceiverTest {
+ protected:
+  static constexpr Nonce128 kProof = {0x0123456789abcdef, 0xfedcba9876543210};
+
+  ProvedBatchReceiverTest() {
+    receiver_->Start(&framing_, /*first_sequence=*/0, 2, 10'000, /*seal=*/nullptr, &kProof);
+  }
+  std::vector<std::byte> Proved(const Texts& texts) {
+    std::vector<std::byte> batch = NextBatch(texts);
+    const size_t bytes = batch.size();
+    batch.resize(bytes + Seal::kTagBytes);
+    StoreLe64(&batch[bytes], kProof.high);
+    StoreLe64(&batch[bytes + 8], kProof.low);
+    return batch;
+  }
+};
+
+TEST_F(ProvedBatchReceiverTest, WhatEndsInTheProofIsTakenWithoutIt) {
+  table_.OnReceived(Proved({"early"}), by_);
+  Open();
+  table_.OnReceived(Proved({"one", "two"}), by_);
+  table_.OnReceived(Proved({}), by_);
+  EXPECT_EQ(messages_, (Texts{"early", "one", "two"}));
+  EXPECT_EQ(receiver_->batches(), 3u);
+  EXPECT_TRUE(malformed_.empty());
+  EXPECT_EQ(table_.stats().batches_unknown, 0u);
+}
+
+TEST_F(ProvedBatchReceiverTest, WhoHasABitOfItWrongIsNotHeardAndEndsNothing) {
+  Open();
+  const std::vector<std::byte> right = Proved({"right"});
+  for (size_t bit = 0; bit < 8 * Seal::kTagBytes; ++bit) {
+    std::vector<std::byte> wrong = right;
+    wrong[right.size() - Seal::kTagBytes + bit / 8] ^= std::byte{1} << (bit % 8);
+    table_.OnReceived(wrong, by_);
+  }
+  std::vector<std::byte> wrong = right;
+  StoreLe32(&wrong[4], kToken + 1);
+  table_.OnReceived(wrong, by_);
+  EXPECT_EQ(table_.stats().batches_unknown, 8 * Seal::kTagBytes + 1);
+  EXPECT_TRUE(messages_.empty() && malformed_.empty());
+  table_.OnReceived(right, by_);
+  EXPECT_EQ(messages_, Texts{"right"});
+}
+
+TEST_F(ProvedBatchReceiverTest, WhatHasNoRoomForItOrDoesNotHaveItIsNotHeardAndEndsNothing) {
+  Open();
+  Receive({"a message of more than 16 bytes"});
+  sequence_ = 0;
+  const std::vector<std::byte> right = Proved({});
+  for (size_t bytes = 0; bytes < right.size(); ++bytes) {
+    table_.OnReceived(ByteSpan(right).first(bytes), by_);
+  }
+  EXPECT_EQ(table_.stats().batches_unknown, 1 + right.size());
+  EXPECT_TRUE(messages_.empty() && malformed_.empty());
+  table_.OnReceived(right, by_);
+  EXPECT_EQ(receiver_->batches(), 1u);
+}
+
+TEST_F(ProvedBatchReceiverTest, WhatItsPeerDoesWrongEndsTheConnection) {
+  Open();
+  std::vector<std::byte> batch = Proved({"one"});
+  StoreLe16(&batch[10], 2);  // frames
+  table_.OnReceived(batch, by_);
+  EXPECT_EQ(malformed_, Texts{"frames that do not fill their batch"});
+}
+
 class SealedBatchReceiverTest : public BatchReceiverTest {
  protected:
   static constexpr uint64_t kPerKey = 3;

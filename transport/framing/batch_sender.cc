@@ -21,7 +21,7 @@ constexpr uint32_t WholeFrames(uint32_t bytes) {
 // --- life ---------------------------------------------------------------------------------------
 
 void BatchSender::Start(FramingDomain* domain, Link* link, const LinkAgreement& agreement,
-                        Seal* seal) {
+                        Seal* seal, const Nonce128* proof) {
   WEFT_CHECK(link_ == nullptr && !open_);  // Ours: one link at a time, and Stop() between
   domain_ = domain;
   links_ = &domain->links();
@@ -29,9 +29,10 @@ void BatchSender::Start(FramingDomain* domain, Link* link, const LinkAgreement& 
   window_.Start(agreement.send_window_slots, agreement.receive_window_slots);
   domain_->Promise(agreement.receive_window_slots);
   seal_ = seal;
-  const uint32_t tag_bytes = seal == nullptr ? 0 : Seal::kTagBytes;
-  batch_bytes_ = WholeFrames(agreement.batch_bytes - tag_bytes);
-  usual_bytes_ = std::min(batch_bytes_, WholeFrames(links_->usual_slot_bytes() - tag_bytes));
+  proof_ = proof != nullptr ? *proof : Nonce128();
+  tag_bytes_ = seal != nullptr || proof != nullptr ? Seal::kTagBytes : 0;
+  batch_bytes_ = WholeFrames(agreement.batch_bytes - tag_bytes_);
+  usual_bytes_ = std::min(batch_bytes_, WholeFrames(links_->usual_slot_bytes() - tag_bytes_));
   fill_bytes_ = usual_bytes_;
   eager_bytes_ = MaxPayloadBytes(batch_bytes_);
   peer_index_ = agreement.peer_index;
@@ -47,6 +48,7 @@ void BatchSender::Stop() {
   batch_bytes_ = usual_bytes_ = fill_bytes_ = 0;
   eager_bytes_ = 0;
   seal_ = nullptr;
+  tag_bytes_ = 0;
   link_ = nullptr;
 }
 
@@ -180,17 +182,24 @@ WEFT_INLINE uint32_t BatchSender::FinishBatch() {
   sent_bytes_ = bytes;
   sent_frames_ = room_.frames();
   room_.Close();
-  if (seal_ != nullptr) [[unlikely]]
-    return SealBatch(bytes);
+  if (tag_bytes_ != 0) [[unlikely]]
+    return AppendTag(bytes);
   return bytes;
 }
 
-// In its place, for the slot is this process's alone: where a peer can see it, nothing is sealed.
-WEFT_COLD uint32_t BatchSender::SealBatch(uint32_t bytes) {
-  const MutableByteSpan batch(slot_.data, bytes);
-  const MutableByteSpan frames = batch.subspan(kBatchHeaderBytes);
-  seal_->Encrypt(batch.first(kBatchHeaderBytes), frames, frames.data(), slot_.data + bytes);
-  return bytes + Seal::kTagBytes;
+// Returns the length with it. A batch is sealed in its place, for the slot is this process's alone:
+// where a peer can see it, nothing is sealed.
+WEFT_COLD uint32_t BatchSender::AppendTag(uint32_t bytes) {
+  std::byte* const tag = slot_.data + bytes;
+  if (seal_ == nullptr) {
+    StoreLe64(tag, proof_.high);
+    StoreLe64(tag + 8, proof_.low);
+  } else {
+    const MutableByteSpan batch(slot_.data, bytes);
+    const MutableByteSpan frames = batch.subspan(kBatchHeaderBytes);
+    seal_->Encrypt(batch.first(kBatchHeaderBytes), frames, frames.data(), tag);
+  }
+  return bytes + tag_bytes_;
 }
 
 // A failure is reported by OnLinkDown(): this batch may have left, or not, like those before it.

@@ -58,11 +58,11 @@ class BatchSender final : public ListNode<FlushTag> {
 
   // --- life -------------------------------------------------------------------------------------
 
-  // `seal`: seals every batch; null: they are sent as they are. It outlives Stop().
-  // REQUIRES: stopped; the agreement is within bounds; the slots of links that are sealed all have
-  // the same room.
+  // `seal`: seals every batch; it outlives Stop(). `proof`: each ends in this. At most one of them;
+  // null, both: they are sent as they are. REQUIRES: stopped; the agreement is within bounds; where
+  // there is one of them, the link's slots all have the same room.
   void Start(FramingDomain* domain, Link* link, const LinkAgreement& agreement,
-             Seal* seal = nullptr);
+             Seal* seal = nullptr, const Nonce128* proof = nullptr);
   void Open() { open_ = true; }
   // What is in the open slot does not leave any more, and nothing is appended to it.
   void Shut() {
@@ -165,7 +165,7 @@ class BatchSender final : public ListNode<FlushTag> {
   bool TakeSlot(size_t frame_bytes);
   bool Take(SendSlot slot, uint32_t bytes);
   uint32_t FinishBatch();
-  uint32_t SealBatch(uint32_t bytes);
+  uint32_t AppendTag(uint32_t bytes);
   void SendOpenSlot();
   void CancelOpenSlot();
 
@@ -181,6 +181,7 @@ class BatchSender final : public ListNode<FlushTag> {
   uint32_t reserved_bytes_ = 0;  // by the reservation
   uint32_t sent_bytes_ = 0;      // of the batch that was sent last, its header included
   uint16_t sent_frames_ = 0;     // the same
+  uint8_t tag_bytes_ = 0;        // behind the frames of each: seal_'s tag, or proof_; 0: neither
   SendSlot slot_;                // the open one; no data: there is none
   CreditWindow window_;
   uint32_t sequence_ = 0;
@@ -195,6 +196,7 @@ class BatchSender final : public ListNode<FlushTag> {
   size_t eager_bytes_ = 0;
   Seal* seal_ = nullptr;
   Host* const host_;
+  Nonce128 proof_;
 };
 
 }  // namespace weft

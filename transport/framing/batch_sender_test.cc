@@ -131,5 +131,31 @@ TEST_F(SealedBatchSenderTest, TheLargestMessageLeavesRoomForTheTag) {
   EXPECT_EQ(MessagesOf(0), Texts{largest});
 }
 
+class ProvedBatchSenderTest : public PartsTest {
+ protected:
+  static constexpr Nonce128 kProof = {0x0123456789abcdef, 0xfedcba9876543210};
+
+  ProvedBatchSenderTest() { Start(/*seal=*/nullptr, &kProof); }
+
+  // Takes the proof off what was sent last; false: it is not there.
+  bool TakeProof() {
+    std::vector<std::byte>& batch = link_.sent.back();
+    const std::byte* const tag = &batch[batch.size() - Seal::kTagBytes];
+    const bool is_there = LoadLe64(tag) == kProof.high && LoadLe64(tag + 8) == kProof.low;
+    batch.resize(batch.size() - Seal::kTagBytes);
+    return is_there;
+  }
+};
+
+TEST_F(ProvedBatchSenderTest, EveryBatchEndsInTheProofForWhichTheLargestMessageLeavesRoom) {
+  for (const std::string& text : {std::string("small"), std::string(sender_.eager_bytes(), 'x')}) {
+    ASSERT_TRUE(Send(text));
+    EndTurn();
+    EXPECT_LE(link_.sent.back().size(), FakeDomain::kSlotBytes);
+    ASSERT_TRUE(TakeProof());
+    EXPECT_EQ(MessagesOf(link_.sent.size() - 1), Texts{text});
+  }
+}
+
 }  // namespace
 }  // namespace weft

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "core/bytes.h"
+#include "transport/link.h"
 #include "transport/path.h"
 
 namespace weft {
@@ -53,6 +54,11 @@ struct LinkAgreement {
   uint32_t receive_sequence = 0;      // of the first from it: first_sequence(), or 0
   // One side wants SecurityOptions::require_encryption: nothing crosses the network in the clear.
   bool only_sealed = false;
+  // Each side has told what batches for it end in (batch.h): the peer's batch_proof(), and this
+  // side's own. False: one of them is of an older release.
+  bool has_proofs = false;
+  Nonce128 send_proof = {};
+  Nonce128 receive_proof = {};
 };
 
 // Room for a LargeOffer beside a message or two. Checked in StartLink().

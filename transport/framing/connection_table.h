@@ -4,10 +4,11 @@
 // A batch names its connection by index and token. Where its domain tells the link that it came by
 // (LinkDomain::tells_links()), it is that link's connection or none: a batch that names another
 // one, or none, ends the connection of its link. Elsewhere nothing proves whose a batch is but what
-// it knows, 64 bits that nobody can guess: the token, and the sequence number, which begins at a
-// secret one (docs/wire_format.md). What does not know them is counted, logged now and then, and
-// dropped: nobody can be blamed for it, but where a seal shows who has made it. A batch that is a
-// connection's and is malformed ends that connection and no other.
+// it knows: the token, the sequence number, which begins at a secret one, and the 128 bits of the
+// receiver's proof (batch.h), or of a seal's tag. What does not know token, number and proof is
+// counted, logged now and then, and dropped: nobody can be blamed for it, but where a seal shows
+// who has made it. A batch that is a connection's and is malformed ends that connection and no
+// other.
 //
 // A transport drives it in this order: LinkDomain::Poll() of every domain, RunEvents(); at the end
 // of the engine's turn FlushAll().
@@ -94,7 +95,7 @@ class ConnectionTable final : public BatchSink {
     PrefetchList* prefetch = &PrefetchList::None();
   };
 
-  static bool IsFor(const Entry& entry, const BatchHeader& header);
+  static bool IsFor(const Entry& entry, ByteSpan batch, const BatchHeader& header);
   static bool IsMisplaced(const Entry& entry, ByteSpan batch, const BatchHeader& header);
   void OnUnknown(LinkHandler* by);
   int RunRaised();

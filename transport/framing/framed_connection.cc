@@ -1,6 +1,7 @@
 #include "transport/framing/framed_connection.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "core/check.h"
@@ -9,6 +10,7 @@
 #include "core/strings.h"
 #include "core/trace.h"
 #include "transport/framing/refusals.h"
+#include "transport/transfer_table.h"
 
 namespace weft {
 namespace {
@@ -34,6 +36,21 @@ absl::Status CheckAgreement(const LinkAgreement& agreement, uint32_t slot_bytes)
   return absl::OkStatus();
 }
 
+// What stands in the place of a link's secret where there is none: numbers that both sides have
+// drawn and told each other in the clear.
+LinkSecret NumbersOfHandshake(const LinkPeer& peer, bool active, const LinkAgreement& agreement) {
+  const Nonce128& client = active ? agreement.receive_proof : agreement.send_proof;
+  const Nonce128& server = active ? agreement.send_proof : agreement.receive_proof;
+  const uint64_t numbers[] = {client.high, client.low, server.high,
+                              server.low,  peer.nonce, peer.nonce_low};
+  static_assert(sizeof(numbers) == LinkSecret::size());
+  LinkSecret secret;
+  for (size_t i = 0; i < std::size(numbers); ++i) {
+    StoreLe64(secret.data() + i * sizeof(uint64_t), numbers[i]);
+  }
+  return secret;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<FramedConnection>> FramedConnection::Create(
@@ -53,6 +70,7 @@ FramedConnection::FramedConnection(ConnectionTable* table, ConnectionOwner* owne
       receiver_(this, this, handler, &sender_),
       token_(options.token),
       first_sequence_(options.first_sequence),
+      batch_proof_(options.batch_proof),
       table_(table),
       owner_(owner),
       remote_(this, &sender_, table->exports(), options.max_outstanding_operations),
@@ -84,28 +102,38 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
   table_->SetLink(index_, prefetch_, links.tells_links() ? this : nullptr);
   domain_ = domain;
   added_send_slots_ = send_slots;
-  ConnectionSeal* const seal = sealing_ == nullptr ? nullptr : &sealing_->seal;
-  sender_.Start(domain, link_.get(), agreement, seal == nullptr ? nullptr : &seal->batches_out);
+  const bool seals_all = sealing_ != nullptr && !sealing_->only_large;
+  // A batch that is sealed, or comes by a link that is told, needs no other proof.
+  const bool proves = agreement.has_proofs && !seals_all && !links.tells_links();
+  sender_.Start(domain, link_.get(), agreement, seals_all ? &sealing_->seal.batches_out : nullptr,
+                proves ? &agreement.send_proof : nullptr);
   eager_bytes_ = sender_.eager_bytes();
   const size_t usual_window = size_t{receive_slots} * links.usual_slot_bytes();
   receiver_.Start(domain, agreement.receive_sequence, receive_slots,
                   active ? size_t{receive_slots} * agreement.batch_bytes
                          : std::max(usual_window, kMostEarlyBytes),
-                  seal == nullptr ? nullptr : &seal->batches_in);
-  remote_.Start(domain, link_.get(), agreement,
-                sealing_ == nullptr ? nullptr : &sealing_->transfers);
-  large_.Start(domain, link_.get(), seal);
+                  seals_all ? &sealing_->seal.batches_in : nullptr,
+                  proves ? &agreement.receive_proof : nullptr);
+  remote_.Start(domain, link_.get(), agreement, seals_all ? &sealing_->transfers : nullptr);
+  large_.Start(domain, link_.get(), sealing_ == nullptr ? nullptr : &sealing_->seal);
   return absl::OkStatus();
 }
 
 absl::Status FramedConnection::PrepareSealing(FramingDomain* domain, const LinkPeer& peer,
                                               bool active, const LinkAgreement& agreement) {
   sealing_.reset();
-  if (!IsSealedByFraming(domain->links().path().kind)) return absl::OkStatus();
+  const PathKind kind = domain->links().path().kind;
+  if (!IsSealedByFraming(kind)) return absl::OkStatus();
+  const auto seal_with = [&](const LinkSecret& secret, bool only_large) {
+    sealing_.reset(
+        new Sealing{{secret, active}, {&sender_, &domain->sealed_regions()}, only_large});
+  };
   if (peer.secret.has_value()) {
-    sealing_.reset(new Sealing{{*peer.secret, active}, {&sender_, &domain->sealed_regions()}});
+    seal_with(*peer.secret, /*only_large=*/false);
   } else if (agreement.only_sealed) {
     return absl::FailedPreconditionError("encryption is required, and the link has no secret");
+  } else if (agreement.has_proofs && !TransfersOf(kind).fetches_whole) {
+    seal_with(NumbersOfHandshake(peer, active, agreement), /*only_large=*/true);
   }
   return absl::OkStatus();
 }

@@ -3,7 +3,8 @@
 // Who brings connections up (the control protocol, the simulated network) owns them and decides
 // about their life; this class does everything between. The owner's road:
 //
-//   Create()      takes an index in the table; index() and token() go into the hello.
+//   Create()      takes an index in the table; index(), token(), first_sequence() and batch_proof()
+//                 go into the hello.
 //   StartLink()   when both sides know each other's; OnLinkUp() or OnBroken() follow. A path that
 //                 failed, or takes too long, is dropped with StopLink() and another one started.
 //   Open()        when both links are up, as the owners tell each other: OnOpen() for the handler.
@@ -16,7 +17,10 @@
 //   kClosed          nothing is sent or delivered any more; the owner calls End()
 //
 // Where the handshake has made a secret for the link, and nothing below encrypts (seal.h), all that
-// leaves is sealed, but for one-sided operations on leases.
+// leaves is sealed, but for one-sided operations on leases. Where there is no secret, and a read
+// that has succeeded may have brought less than it should (TransferTable::fetches_whole), large
+// messages alone are sealed, under a key that anybody can compute who has read the handshake: it
+// hides nothing, and what is delivered is what was sent, all of it.
 //
 // It is made of a sender and a receiver of batches, large messages, and access to memory, each with
 // a state of its own; what is here is the life of the link and of the connection.
@@ -63,12 +67,13 @@ class FramedConnection final : public Connection,
                                private FramedRemoteAccess::Host {
  public:
   struct Options {
-    // Both unpredictable: no stranger's batch is taken for the peer's where a provider tells
-    // nothing.
+    // Unpredictable, and so is batch_proof: no stranger's batch is taken for the peer's where a
+    // provider tells nothing.
     uint32_t token = 0;
     uint32_t first_sequence = 0;                // of the peer's batches, if it takes part in that
     uint32_t max_outstanding_operations = 128;  // 1..1024
     LargePatience patience = {};
+    Nonce128 batch_proof = {};  // what the peer's batches end in, if it takes part in that
   };
 
   // RESOURCE_EXHAUSTED: the table is full. `handler` may be null until Open() or, first, End().
@@ -83,6 +88,7 @@ class FramedConnection final : public Connection,
   uint32_t index() const { return index_; }
   uint32_t token() const { return token_; }
   uint32_t first_sequence() const { return first_sequence_; }
+  const Nonce128& batch_proof() const { return batch_proof_; }
   void set_handler(ConnectionHandler* handler) { receiver_.set_handler(handler); }
   ConnectionFacts& facts() { return facts_; }
   // For the table: tells owner and handler what has come about.
@@ -178,16 +184,18 @@ class FramedConnection final : public Connection,
   bool ended_ = true;  // until Create() succeeds
   const uint32_t token_;
   const uint32_t first_sequence_;
+  const Nonce128 batch_proof_;
   uint32_t index_ = 0;
   uint32_t added_send_slots_ = 0;  // AddSlots() to undo
   ConnectionTable* const table_;
   ConnectionOwner* const owner_;
   std::unique_ptr<Link> link_;
   FramingDomain* domain_ = nullptr;
-  // Of a sealed link.
+  // Of a link that is sealed, or whose large messages are.
   struct Sealing {
     ConnectionSeal seal;
     SealedTransfers transfers;
+    bool only_large = false;
   };
   std::unique_ptr<Sealing> sealing_;
   FramedRemoteAccess remote_;

@@ -61,7 +61,7 @@ class LargeMessages final : private LargeSender::Host,
   LargeMessages(const LargeMessages&) = delete;
   LargeMessages& operator=(const LargeMessages&) = delete;
 
-  // `seal`: of all that is sent by it; null: without. It outlives Stop().
+  // `seal`: of what is sent by it; null: without. It outlives Stop().
   void Start(FramingDomain* domain, Link* link, ConnectionSeal* seal = nullptr);
   // Nothing is sealed, opened, read or delivered any more. Before the link is destroyed.
   void Cease();

@@ -242,6 +242,15 @@ TEST_F(SealedLargeMessagesTest, WhatIsChangedOnTheWayIsNotDelivered) {
   EXPECT_TRUE(delivered_.empty());
 }
 
+// libfabric's tcp takes such an answer for the whole (docs/quirks.md).
+TEST_F(SealedLargeMessagesTest, AMessageOfWhichAPartHasNotComeIsNotDelivered) {
+  ASSERT_TRUE(OfferSealed(0));
+  std::fill(link_.reads[0].begin() + kLargeBytes / 2, link_.reads[0].end(), std::byte{0});
+  link_.posted[0]->OnComplete(absl::OkStatus());
+  EXPECT_TRUE(absl::IsDataLoss(failed_)) << failed_;
+  EXPECT_TRUE(delivered_.empty());
+}
+
 TEST_F(SealedLargeMessagesTest, WhatCannotBeOfferedEndsTheConnectionAndNothingMoreLeaves) {
   ASSERT_TRUE(Send("one"));
   ASSERT_TRUE(SendLarge().ok() && SendLarge().ok());

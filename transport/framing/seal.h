@@ -78,7 +78,8 @@ class Seal {
   RecordCipher cipher_;
 };
 
-// All that a connection seals.
+// All that a connection seals. `secret` may be one that others know too: then nothing is hidden
+// from them, and accidents still show.
 struct ConnectionSeal {
   // `dialled`: this side is the client.
   ConnectionSeal(const LinkSecret& secret, bool dialled);

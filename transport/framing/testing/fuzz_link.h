@@ -1,8 +1,9 @@
 // A provider whose every step the fuzzer takes: slots, links, registrations and one-sided
 // operations for what is made of them.
 //
-// What a connection sends is checked to be well-formed (and, on a sealed path, to open). A refusal
-// of the provider is asked for before the call that meets it (`refuses`), and happens once.
+// What a connection sends is checked to be well-formed (and, on a sealed path, to open; where there
+// are proofs, to end in one). A refusal of the provider is asked for before the call that meets it
+// (`refuses`), and happens once.
 //
 // Threads: one. Lifetime: the domain outlives its links.
 #pragma once
@@ -94,6 +95,13 @@ class FuzzDomain final : public LinkDomain {
     tells_links_ = tells_links;
     opens_ = opens;
   }
+  // Nobody tells links, and what those made from now on send ends in `proof`.
+  void UseProvedPath(const Nonce128* proof) {
+    path_.kind = PathKind::kOfiTcp;
+    path_.link = LinkKind::kIp;
+    tells_links_ = false;
+    proof_ = proof;
+  }
 
   static constexpr uint64_t kFirstKey = 7;  // of regions; the rest follow
   LinkHandler* handler = nullptr;           // of the link made last
@@ -124,11 +132,13 @@ class FuzzDomain final : public LinkDomain {
   uint8_t frames_to_part_ = 0;
   bool tells_links_ = true;
   Seal* opens_ = nullptr;
+  const Nonce128* proof_ = nullptr;
 };
 
 class FuzzLink final : public Link {
  public:
-  explicit FuzzLink(FuzzDomain* domain) : domain_(domain), opens_(domain->opens_) {
+  explicit FuzzLink(FuzzDomain* domain)
+      : domain_(domain), opens_(domain->opens_), proof_(domain->proof_) {
     ++domain_->stats_.links_open;
   }
   ~FuzzLink() override {
@@ -153,6 +163,12 @@ class FuzzLink final : public Link {
       WEFT_CHECK(opens_->Decrypt(sent.first(kBatchHeaderBytes), sent.subspan(kBatchHeaderBytes),
                                  ByteSpan(slot.data, bytes).last(Seal::kTagBytes),
                                  opened.data() + kBatchHeaderBytes));
+    }
+    if (proof_ != nullptr) {
+      WEFT_CHECK(bytes >= kBatchHeaderBytes + Seal::kTagBytes);
+      opened.resize(bytes - Seal::kTagBytes);
+      const std::byte* const proof = slot.data + opened.size();
+      WEFT_CHECK(LoadLe64(proof) == proof_->high && LoadLe64(proof + 8) == proof_->low);
     }
     BatchReader reader(opened, header.frames);
     Frame frame;
@@ -220,7 +236,8 @@ class FuzzLink final : public Link {
   }
 
   FuzzDomain* const domain_;
-  Seal* const opens_;  // null: what it sends is not sealed
+  Seal* const opens_;            // null: what it sends is not sealed
+  const Nonce128* const proof_;  // null: and does not end in one
   std::deque<SendSlot> sending_;
   std::deque<Operation*> posted_;
   std::deque<Operation*> fences_;  // are not told any more once the link ends
