@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -40,9 +41,30 @@ class SharedService final : public Probe::Service {
     reply->mutable_payload()->assign(request.bytes(), 'm');
     return absl::OkStatus();
   }
+  void StartHold(UnaryCall<Data, Data> call) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    held_.push_back(std::move(call));
+  }
+
+  size_t held() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return held_.size();
+  }
+  void ReleaseAll() {
+    std::vector<UnaryCall<Data, Data>> held;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      held.swap(held_);
+    }
+    for (UnaryCall<Data, Data>& call : held) call.Finish(absl::OkStatus());
+  }
 
   Function<void()> on_echo;  // set before the first call
   std::atomic<uint64_t> echoes = 0;
+
+ private:
+  std::mutex mutex_;
+  std::vector<UnaryCall<Data, Data>> held_;  // guarded by mutex_
 };
 
 ServerOptions WithEngines(uint32_t engines) {
@@ -394,10 +416,140 @@ TEST_F(EnginesTest, OptionsThatSeveralEnginesCannotHaveAreRefused) {
     options.rebalance_us = rebalance_us;
     EXPECT_NE(refused(options).find("ServerOptions::rebalance_us is"), std::string::npos);
   }
+  options = WithEngines(2);
+  options.limits.adaptive = true;
+  options.limits.adaptive_most = 1;
+  EXPECT_NE(refused(options).find("adaptive_most is 1 beside 2 engines"), std::string::npos);
   auto engine = OpenNetworkEngine({.drive = EngineOptions::Drive::kCaller});
   ASSERT_TRUE(engine.ok()) << engine.status();
   EXPECT_EQ(Server::Create(**engine, WithEngines(2)).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+// --- limits -------------------------------------------------------------------------------------
+
+// Calls that are held, by several engines at a time, and what the next one meets.
+class EnginesLimitsTest : public EnginesTest {
+ protected:
+  ~EnginesLimitsTest() override { EndHeld(); }
+  // A channel to each of the three engines.
+  void ServeAndOpen(ServerOptions options, const ChannelOptions& channel = {}) {
+    Serve(options);
+    for (int i = 0; i < 3; ++i) channels_.push_back(Open(PathKind::kTcp, channel));
+    ASSERT_EQ(Connections(), std::vector<uint32_t>({1, 1, 1}));
+  }
+  // Its handler has it when this returns.
+  void Hold(size_t engine, size_t bytes = 1) {
+    const size_t before = service_.held();
+    const int ended_before = ended_;
+    callers_.emplace_back([this, engine, bytes] {
+      Data reply;
+      const absl::Status status = Probe::Stub(*channels_[engine]).Hold(MakeData(1, bytes), &reply);
+      EXPECT_TRUE(status.ok()) << status;
+      ++ended_;
+    });
+    while (service_.held() == before && ended_ == ended_before) std::this_thread::yield();
+  }
+  void ExpectRefused(size_t engine, const char* why, size_t bytes = 1) {
+    Data reply;
+    const absl::Status status = Probe::Stub(*channels_[engine]).Hold(MakeData(1, bytes), &reply);
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_EQ(DeliveryOf(status), Delivery::kNotSent) << status;
+    EXPECT_NE(status.message().find(why), std::string::npos) << status;
+  }
+  void EndHeld() {
+    service_.ReleaseAll();
+    for (std::thread& caller : callers_) caller.join();
+    callers_.clear();
+  }
+
+  std::vector<std::unique_ptr<Channel>> channels_;
+  std::vector<std::thread> callers_;
+  std::atomic<int> ended_ = 0;  // of callers_
+};
+
+TEST_F(EnginesLimitsTest, AMethodsLimitIsTheServersAndNotTheEngines) {
+  ServerOptions options = WithEngines(3);
+  options.limits.per_method = {{"weft.test.Probe/Hold", 4}};
+  ServeAndOpen(options);
+  constexpr char kWhy[] = "method weft.test.Probe/Hold has 4 calls running, as many as";
+  for (const size_t engine : {0, 1, 2, 1}) Hold(engine);
+  for (const size_t engine : {0, 1, 2}) ExpectRefused(engine, kWhy);
+  ExpectEcho(*channels_[0], 10);
+  EndHeld();
+  for (int i = 0; i < 4; ++i) Hold(2);
+  for (const size_t engine : {0, 1, 2}) ExpectRefused(engine, kWhy);
+  EXPECT_EQ(server_->stats().refused_by_method_limit, 6u);
+}
+
+TEST_F(EnginesLimitsTest, AClientsLimitIsTheServersAndNotTheEngines) {
+  ServerOptions options = WithEngines(3);
+  options.limits.per_client = 2;
+  SecurityOptions security;
+  security.psk_name = "tests";
+  security.psk_secret = std::string(32, 'k');
+  options.security = security;
+  ChannelOptions channel;
+  channel.security = security;
+  ServeAndOpen(options, channel);
+  Hold(0);
+  Hold(1);
+  for (const size_t engine : {0, 1, 2}) {
+    ExpectRefused(engine, "this client has 2 calls running, as many as");
+  }
+  EndHeld();
+  Hold(2);
+  Hold(2);
+  ExpectRefused(0, "this client has 2 calls running, as many as");
+}
+
+// Who has proved nothing is a connection: each has the whole limit.
+TEST_F(EnginesLimitsTest, ConnectionsOfNobodyHaveALimitEach) {
+  ServerOptions options = WithEngines(3);
+  options.limits.per_client = 1;
+  ServeAndOpen(options);
+  for (const size_t engine : {0, 1, 2}) Hold(engine);
+  for (const size_t engine : {0, 1, 2}) {
+    ExpectRefused(engine, "this client has 1 calls running, as many as");
+  }
+}
+
+TEST_F(EnginesLimitsTest, EachEngineHasItsPartOfTheAdaptiveLimit) {
+  ServerOptions options = WithEngines(3);
+  options.limits.adaptive = true;
+  options.limits.adaptive_most = 4;
+  ServeAndOpen(options);
+  EXPECT_EQ(server_->stats().adaptive_limit, 4u);
+  std::vector<uint32_t> parts;
+  for (const ServerStats& stats : server_->stats_by_engine()) parts.push_back(stats.adaptive_limit);
+  EXPECT_EQ(parts, std::vector<uint32_t>({2, 1, 1}));
+  Hold(1);
+  ExpectRefused(1, "the server is overloaded: 1 calls are running, and ServerLimits::adaptive");
+  Hold(0);
+  Hold(0);
+  Hold(2);
+}
+
+TEST_F(EnginesLimitsTest, EachEngineHasItsPartOfTheRunningBytes) {
+  ServerOptions options = WithEngines(3);
+  options.max_running_bytes = 30'000;
+  options.max_request_bytes = 5000;
+  ServeAndOpen(options);
+  for (const size_t engine : {0, 1, 2}) {
+    Hold(engine, 4000);
+    Hold(engine, 4000);
+    ExpectRefused(engine, "this server takes 10000 on each engine at most", 4000);
+  }
+  EXPECT_LE(server_->stats().running_bytes, 30'000u);
+}
+
+// With many engines an equal part would be less than a request, and no engine would take one.
+TEST_F(EnginesLimitsTest, EachEngineHasRoomForTheLargestRequest) {
+  ServerOptions options = WithEngines(3);
+  options.max_running_bytes = 300'000;
+  options.max_request_bytes = 150'000;
+  ServeAndOpen(options);
+  for (const auto& channel : channels_) ExpectEcho(*channel, 140'000);
 }
 
 // Each has a processor of its own, or all the same one.
