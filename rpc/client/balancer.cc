@@ -11,6 +11,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/client/bridge.h"
+#include "rpc/client/channel_lanes.h"
 #include "rpc/client/client_connection.h"
 #include "rpc/client/client_streams.h"
 #include "rpc/operation/on_engine.h"
@@ -543,6 +544,19 @@ void Balancer::AddTo(ChannelStats& stats) {
 // --- the functions of balancing.h ---------------------------------------------------------------
 
 absl::Status SetServers(Channel& channel, std::vector<ListedServer> servers) {
+  if (const ChannelLanes* const lanes = internal::LanesOf(channel); lanes != nullptr) {
+    if (std::any_of(lanes->engines().begin(), lanes->engines().end(),
+                    [](EngineCore* engine) { return engine->InTurn(); })) {
+      return absl::FailedPreconditionError(
+          StrCat("SetServers() on ", lanes->engines().size(),
+                 " engines, inside a callback of one of "
+                 "them, which cannot wait for the others: call it on another thread"));
+    }
+    for (const std::unique_ptr<Channel>& lane : lanes->all()) {
+      WEFT_RETURN_IF_ERROR(SetServers(*lane, servers));
+    }
+    return absl::OkStatus();
+  }
   absl::Status set = absl::FailedPreconditionError(StrCat("the channel to ", channel.address(),
                                                           " is to one address: SetServers() is for "
                                                           "channels of OpenBalanced()"));
@@ -556,8 +570,9 @@ absl::Status SetServers(Channel& channel, std::vector<ListedServer> servers) {
 
 std::vector<ServerFacts> ServersOf(Channel& channel) {
   std::vector<ServerFacts> facts;
-  RunOnEngine(CoreOf(channel.engine()), [&] {
-    Balancer* const balancer = internal::ConnectionOf(channel).balancer();
+  Channel& here = channel.here();
+  RunOnEngine(CoreOf(here.engine()), [&] {
+    Balancer* const balancer = internal::ConnectionOf(here).balancer();
     if (balancer != nullptr) facts = balancer->Facts();
   });
   return facts;
