@@ -93,6 +93,7 @@ void Balancer::Start() {
 void Balancer::Shutdown() {
   ended_ = true;
   ready_.clear();
+  look_due_ = false;
   front_.calls().SetLastServer(nullptr);
   source_.reset();
   engine_.timers().Cancel(this);
@@ -193,6 +194,7 @@ ClientCalls::Sent Balancer::TryFrom(ClientCall& call, uint32_t place, const MetS
 }
 
 ClientCalls::Sent Balancer::Send(ClientCall& call) {
+  LookIfDue();
   if (ready_.empty()) return ClientCalls::Sent::kNotNow;
   const MetServers* const avoid = call.met == nullptr || call.met->count == 0 ? nullptr : call.met;
   uint32_t place = 0;
@@ -213,6 +215,7 @@ ClientCalls::Sent Balancer::Send(ClientCall& call) {
 }
 
 ClientStreams* Balancer::ChooseStreams(uint64_t key) {
+  LookIfDue();
   if (ready_.empty()) return nullptr;
   const bool by_key = balancing_.policy == BalancingPolicy::kConsistentHash && key != 0;
   const auto take = [this](BalancedServer& server) -> ClientStreams* {
@@ -235,6 +238,7 @@ ClientStreams* Balancer::ChooseStreams(uint64_t key) {
 }
 
 bool Balancer::HasRoom() {
+  LookIfDue();
   const auto count = static_cast<uint32_t>(ready_.size());
   for (uint32_t i = 0; i < count; ++i) {
     BalancedServer& server = *ready_[(next_ + i) % count];
@@ -383,7 +387,9 @@ void Balancer::OnServerState(BalancedServer& server) {
     failed_ = true;
     lost_ = true;
   }
-  LookWhoIsReady();
+  // Whoever drains is chosen no more; and one that is still down is no news.
+  look_due_ |= !server.draining() &&
+               (server.state() != server.seen || server.ejected() != server.seen_ejected);
   WorkSoon();
 }
 
@@ -406,9 +412,14 @@ uint32_t Balancer::LastTierInUse() const {
 }
 
 void Balancer::LookWhoIsReady() {
+  look_due_ = false;
+  connect_due_ = true;
+  servers_looked_at_ += servers_.size();
   last_tier_ = LastTierInUse();
   ready_.clear();
   for (const auto& server : servers_) {
+    server->seen = server->state();
+    server->seen_ejected = server->ejected();
     server->chosen = server->tier <= last_tier_ && server->ready() && !server->ejected();
     if (server->chosen) ready_.push_back(server.get());
   }
@@ -419,7 +430,8 @@ void Balancer::LookWhoIsReady() {
   }
 }
 
-ChannelState Balancer::state() const {
+ChannelState Balancer::state() {
+  LookIfDue();
   if (!ready_.empty()) return ChannelState::kReady;
   if (servers_.empty()) return list_known_ ? ChannelState::kIdle : ChannelState::kConnecting;
   const bool connecting = std::any_of(servers_.begin(), servers_.end(),
@@ -435,8 +447,11 @@ absl::Status Balancer::NoServer() const {
 void Balancer::OnTimer() {
   if (new_list_) ApplyList();
   DestroyDrained();
-  for (const auto& server : servers_) {
-    if (server->tier <= last_tier_) server->Connect();
+  LookIfDue();
+  if (std::exchange(connect_due_, false)) {
+    for (const auto& server : servers_) {
+      if (server->tier <= last_tier_) server->Connect();
+    }
   }
   if (std::exchange(lost_, false)) source_->Refresh();
   const ChannelState now = state();
@@ -470,10 +485,11 @@ void Balancer::DestroyDrained() {
 
 bool Balancer::MayEject() const {
   // Of those in use alone: servers of other zones do not make up for those of this one.
+  const uint32_t last_tier = LastTierInUse();
   uint32_t count = 0;
   uint32_t ejected = 0;
   for (const auto& server : servers_) {
-    if (server->tier > last_tier_) continue;
+    if (server->tier > last_tier) continue;
     ++count;
     ejected += server->ejected();
   }
@@ -517,11 +533,13 @@ std::vector<ServerFacts> Balancer::Facts() {
 }
 
 absl::StatusOr<PathInfo> Balancer::path() {
+  LookIfDue();
   if (!ready_.empty()) return ready_[0]->connection().path();
   return NoServer();
 }
 
 std::string Balancer::Explain() {
+  LookIfDue();
   std::string text = StrCat(target_, ": ", servers_.size(), " servers, ", ready_.size(),
                             " of them may be chosen\n");
   for (const ServerFacts& facts : Facts()) {
