@@ -22,13 +22,14 @@
 // of a usual call. Without hooks they come from the system (mmap(2), or operator new).
 //
 // WHAT DOES NOT PASS HERE, and is not counted: messages and what waits as such (requests, replies
-// and streams' messages in memory, records of calls, frames that a slow peer has not taken: each
-// bounded by an option of its own), coroutines' frames, objects that are no connections, strings;
-// and all that Weft is built from: the standard library, Abseil, protobuf, OpenSSL, libfabric,
-// c-ares, libcurl. They use operator new and malloc(), and a host that wants to see them puts its
-// own in the place of those. What peers share is counted, as kShared, and comes from the kernel in
-// any case (memfd_create(2)): another process maps it. What is mapped of a peer's is the peer's,
-// and not counted. A simulated network's memory is not either.
+// and streams' messages in memory beyond the first 1 KiB of each call at a server, records of
+// calls, frames that a slow peer has not taken: each bounded by an option of its own), coroutines'
+// frames but for the one of up to 16 KiB that each call at a server keeps, objects that are no
+// connections, strings; and all that Weft is built from: the standard library, Abseil, protobuf,
+// OpenSSL, libfabric, c-ares, libcurl. They use operator new and malloc(), and a host that wants to
+// see them puts its own in the place of those. What peers share is counted, as kShared, and comes
+// from the kernel in any case (memfd_create(2)): another process maps it. What is mapped of a
+// peer's is the peer's, and not counted. A simulated network's memory is not either.
 //
 // Threads: all functions from any. The hooks are called on any thread, on several at once, without
 //   a lock of Weft's that a fork waits for: they may wait for locks that the host holds over its
@@ -56,8 +57,9 @@ namespace weft {
 
 enum class MemoryKind : uint8_t {
   kObjects = 0,  // connections, and what else there is one of for each: chunks of 2 MiB for many
-  kTables = 1,   // slabs, and engines' inboxes: made for the most that may be, and filled as needed
-  kSlots = 2,    // of small messages, to be sent or received: of tcp and RDMA; beside the rings
+  kTables = 1,  // slabs, and engines' inboxes: made for the most that may be, and filled as needed;
+                // what each call at a server keeps for the next one
+  kSlots = 2,   // of small messages, to be sent or received: of tcp and RDMA; beside the rings
   kBuffers = 3,  // of large messages, attachments and bulk payloads; exports that are not shared
   kShared = 4,   // the same of kMemfd; rings and doorbells. Not from hooks
 };

@@ -480,6 +480,28 @@ TEST_P(ChannelEnginesTest, ANumberIsTakenModuloTheServersEngines) {
   EXPECT_NE(status.message().find("server_engine is 64"), absl::string_view::npos) << status;
 }
 
+TEST_P(ChannelEnginesTest, AChannelOverManyServersMayHaveSeveralEngines) {
+  auto channel = OpenBalanced("list:" + server_->address(), Options());
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  channel_ = *std::move(channel);
+  EXPECT_EQ(server_->stats().connections, kEngines);
+  std::set<uint64_t> seen;
+  OnThreads(kEngines, [&] { seen.insert(Where()); });
+  EXPECT_EQ(seen, (std::set<uint64_t>{0, 1, 2})) << "each thread by an engine of its own";
+  for (const auto& lane : internal::LanesOf(*channel_)->all()) {
+    EXPECT_EQ(lane->stats().calls_ok, 1u);
+  }
+  EXPECT_EQ(ServersOf(*channel_).size(), 1u);
+  channel_.reset();
+  // Each engine of the channel asks each server for the engine of its number.
+  ChannelOptions asking = Options();
+  asking.link.server_engine = kSameEngine;
+  auto same = OpenBalanced("list:" + server_->address(), asking);
+  ASSERT_TRUE(same.ok()) << same.status();
+  uint64_t number = 0;
+  for (const auto& lane : internal::LanesOf(**same)->all()) EXPECT_EQ(WhereBy(*lane), number++);
+}
+
 // Nobody else drives the engine whose connection was lost: the calls that go by others bring it
 // back.
 TEST_P(ChannelEnginesTest, CallsGoByAnotherEngineUntilTheirConnectionIsBack) {
@@ -508,8 +530,10 @@ TEST_P(ChannelEnginesTest, OptionsThatDoNotFitAreRefused) {
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     EXPECT_NE(status.message().find("ChannelOptions::engines"), absl::string_view::npos);
   }
-  EXPECT_TRUE(
-      absl::IsInvalidArgument(OpenBalanced("list:" + server_->address(), Options()).status()));
+  for (const uint32_t engines : {0u, 65u}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(
+        OpenBalanced("list:" + server_->address(), Options(engines)).status()));
+  }
   EXPECT_TRUE(absl::IsInvalidArgument(
       Channel::Open(std::vector<Engine*>(), server_->address(), Options(1)).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(

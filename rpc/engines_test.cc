@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -19,8 +21,12 @@
 #include "core/clock.h"
 #include "rpc/client/channel.h"
 #include "rpc/client/client_context.h"
+#include "rpc/memory/remote_memory.h"
+#include "rpc/server/exported_memory.h"
 #include "rpc/server/server.h"
 #include "rpc/testing/stream_service.h"
+#include "transport/buffer.h"
+#include "transport/host_paths.h"
 #include "transport/network.h"
 #include "weft/status.h"
 
@@ -40,9 +46,30 @@ class SharedService final : public Probe::Service {
     reply->mutable_payload()->assign(request.bytes(), 'm');
     return absl::OkStatus();
   }
+  void StartHold(UnaryCall<Data, Data> call) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    held_.push_back(std::move(call));
+  }
+
+  size_t held() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return held_.size();
+  }
+  void ReleaseAll() {
+    std::vector<UnaryCall<Data, Data>> held;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      held.swap(held_);
+    }
+    for (UnaryCall<Data, Data>& call : held) call.Finish(absl::OkStatus());
+  }
 
   Function<void()> on_echo;  // set before the first call
   std::atomic<uint64_t> echoes = 0;
+
+ private:
+  std::mutex mutex_;
+  std::vector<UnaryCall<Data, Data>> held_;  // guarded by mutex_
 };
 
 ServerOptions WithEngines(uint32_t engines) {
@@ -99,6 +126,16 @@ class EnginesTest : public testing::Test {
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_EQ(reply.payload(), request.payload());
   }
+  void ExpectStream(Channel& channel) {
+    Size count;
+    count.set_bytes(300);
+    ClientReader<Data> reader = Streams::Stub(channel).Count(count);
+    Data data;
+    uint64_t next = 0;
+    while (reader.Read(&data)) EXPECT_EQ(data.number(), next++);
+    EXPECT_TRUE(reader.Finish().ok());
+    EXPECT_EQ(next, 300u);
+  }
   std::vector<uint32_t> Connections() {
     std::vector<uint32_t> counts;
     for (const ServerStats& stats : server_->stats_by_engine()) counts.push_back(stats.connections);
@@ -106,6 +143,42 @@ class EnginesTest : public testing::Test {
   }
   void WaitForConnections(const std::vector<uint32_t>& counts) {
     while (Connections() != counts) std::this_thread::yield();
+  }
+
+  // Every call ends once: with its reply, or with the word that it was not run.
+  void DrainDuringLoad(PathKind path, const ChannelOptions& options = {}) {
+    constexpr int kClients = 6;
+    std::atomic<int> busy{0};
+    std::atomic<uint64_t> answered{0};
+    std::vector<std::thread> clients;
+    for (int i = 0; i < kClients; ++i) {
+      clients.emplace_back([&] {
+        const auto channel = Open(path, options);
+        Probe::Stub stub(*channel);
+        absl::Status status;
+        Data reply;
+        for (int calls = 0; status.ok(); ++calls) {
+          status = stub.Echo(MakeData(1, 100), &reply);
+          if (status.ok()) ++answered;
+          if (calls == 10) ++busy;
+        }
+        EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+        EXPECT_NE(DeliveryOf(status), Delivery::kUnknown) << status;
+      });
+    }
+    // Its figures may be read meanwhile.
+    std::atomic<bool> over{false};
+    std::thread reader([&] {
+      while (!over) EXPECT_LE(server_->stats().connections, static_cast<uint32_t>(kClients));
+    });
+    while (busy < kClients) std::this_thread::yield();
+    server_->Shutdown(/*grace_us=*/60'000'000);
+    for (std::thread& client : clients) client.join();
+    over = true;
+    reader.join();
+    EXPECT_EQ(server_->stats().replies_ok, answered.load());
+    EXPECT_EQ(service_.echoes.load(), answered.load());
+    EXPECT_EQ(server_->stats().connections, 0u);
   }
 
   SharedService service_;
@@ -158,15 +231,8 @@ TEST_P(EnginesPathTest, ThereIsOneSocketThatListens) {
 
 TEST_P(EnginesPathTest, StreamsRunOnTheEngineOfTheirClient) {
   for (const auto& channel : OpenTwoEach()) {
+    ExpectStream(*channel);
     Streams::Stub stub(*channel);
-    Size count;
-    count.set_bytes(300);
-    ClientReader<Data> reader = stub.Count(count);
-    Data data;
-    uint64_t next = 0;
-    while (reader.Read(&data)) EXPECT_EQ(data.number(), next++);
-    EXPECT_TRUE(reader.Finish().ok());
-    EXPECT_EQ(next, 300u);
     Data sum;
     ClientWriter<Data> writer = stub.Sum(&sum);
     for (uint64_t i = 0; i < 100; ++i) ASSERT_TRUE(writer.Write(MakeData(i, 10)));
@@ -198,40 +264,8 @@ TEST_P(EnginesPathTest, ClientsThatComeAgainAreSpreadAgain) {
   EXPECT_EQ(Connections(), std::vector<uint32_t>(engines(), 2));
 }
 
-// Every call ends once: with its reply, or with the word that it was not run.
 TEST_P(EnginesPathTest, ADrainDuringLoadLosesNoCall) {
-  constexpr int kClients = 6;
-  std::atomic<int> busy{0};
-  std::atomic<uint64_t> answered{0};
-  std::vector<std::thread> clients;
-  for (int i = 0; i < kClients; ++i) {
-    clients.emplace_back([&] {
-      const auto channel = Open(path());
-      Probe::Stub stub(*channel);
-      absl::Status status;
-      Data reply;
-      for (int calls = 0; status.ok(); ++calls) {
-        status = stub.Echo(MakeData(1, 100), &reply);
-        if (status.ok()) ++answered;
-        if (calls == 10) ++busy;
-      }
-      EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-      EXPECT_NE(DeliveryOf(status), Delivery::kUnknown) << status;
-    });
-  }
-  // Its figures may be read meanwhile.
-  std::atomic<bool> over{false};
-  std::thread reader([&] {
-    while (!over) EXPECT_LE(server_->stats().connections, static_cast<uint32_t>(kClients));
-  });
-  while (busy < kClients) std::this_thread::yield();
-  server_->Shutdown(/*grace_us=*/60'000'000);
-  for (std::thread& client : clients) client.join();
-  over = true;
-  reader.join();
-  EXPECT_EQ(server_->stats().replies_ok, answered.load());
-  EXPECT_EQ(service_.echoes.load(), answered.load());
-  EXPECT_EQ(server_->stats().connections, 0u);
+  DrainDuringLoad(path());
   EXPECT_EQ(ListeningSockets(), 0);
 }
 
@@ -394,10 +428,140 @@ TEST_F(EnginesTest, OptionsThatSeveralEnginesCannotHaveAreRefused) {
     options.rebalance_us = rebalance_us;
     EXPECT_NE(refused(options).find("ServerOptions::rebalance_us is"), std::string::npos);
   }
+  options = WithEngines(2);
+  options.limits.adaptive = true;
+  options.limits.adaptive_most = 1;
+  EXPECT_NE(refused(options).find("adaptive_most is 1 beside 2 engines"), std::string::npos);
   auto engine = OpenNetworkEngine({.drive = EngineOptions::Drive::kCaller});
   ASSERT_TRUE(engine.ok()) << engine.status();
   EXPECT_EQ(Server::Create(**engine, WithEngines(2)).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+// --- limits -------------------------------------------------------------------------------------
+
+// Calls that are held, by several engines at a time, and what the next one meets.
+class EnginesLimitsTest : public EnginesTest {
+ protected:
+  ~EnginesLimitsTest() override { EndHeld(); }
+  // A channel to each of the three engines.
+  void ServeAndOpen(ServerOptions options, const ChannelOptions& channel = {}) {
+    Serve(options);
+    for (int i = 0; i < 3; ++i) channels_.push_back(Open(PathKind::kTcp, channel));
+    ASSERT_EQ(Connections(), std::vector<uint32_t>({1, 1, 1}));
+  }
+  // Its handler has it when this returns.
+  void Hold(size_t engine, size_t bytes = 1) {
+    const size_t before = service_.held();
+    const int ended_before = ended_;
+    callers_.emplace_back([this, engine, bytes] {
+      Data reply;
+      const absl::Status status = Probe::Stub(*channels_[engine]).Hold(MakeData(1, bytes), &reply);
+      EXPECT_TRUE(status.ok()) << status;
+      ++ended_;
+    });
+    while (service_.held() == before && ended_ == ended_before) std::this_thread::yield();
+  }
+  void ExpectRefused(size_t engine, const char* why, size_t bytes = 1) {
+    Data reply;
+    const absl::Status status = Probe::Stub(*channels_[engine]).Hold(MakeData(1, bytes), &reply);
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_EQ(DeliveryOf(status), Delivery::kNotSent) << status;
+    EXPECT_NE(status.message().find(why), std::string::npos) << status;
+  }
+  void EndHeld() {
+    service_.ReleaseAll();
+    for (std::thread& caller : callers_) caller.join();
+    callers_.clear();
+  }
+
+  std::vector<std::unique_ptr<Channel>> channels_;
+  std::vector<std::thread> callers_;
+  std::atomic<int> ended_ = 0;  // of callers_
+};
+
+TEST_F(EnginesLimitsTest, AMethodsLimitIsTheServersAndNotTheEngines) {
+  ServerOptions options = WithEngines(3);
+  options.limits.per_method = {{"weft.test.Probe/Hold", 4}};
+  ServeAndOpen(options);
+  constexpr char kWhy[] = "method weft.test.Probe/Hold has 4 calls running, as many as";
+  for (const size_t engine : {0, 1, 2, 1}) Hold(engine);
+  for (const size_t engine : {0, 1, 2}) ExpectRefused(engine, kWhy);
+  ExpectEcho(*channels_[0], 10);
+  EndHeld();
+  for (int i = 0; i < 4; ++i) Hold(2);
+  for (const size_t engine : {0, 1, 2}) ExpectRefused(engine, kWhy);
+  EXPECT_EQ(server_->stats().refused_by_method_limit, 6u);
+}
+
+TEST_F(EnginesLimitsTest, AClientsLimitIsTheServersAndNotTheEngines) {
+  ServerOptions options = WithEngines(3);
+  options.limits.per_client = 2;
+  SecurityOptions security;
+  security.psk_name = "tests";
+  security.psk_secret = std::string(32, 'k');
+  options.security = security;
+  ChannelOptions channel;
+  channel.security = security;
+  ServeAndOpen(options, channel);
+  Hold(0);
+  Hold(1);
+  for (const size_t engine : {0, 1, 2}) {
+    ExpectRefused(engine, "this client has 2 calls running, as many as");
+  }
+  EndHeld();
+  Hold(2);
+  Hold(2);
+  ExpectRefused(0, "this client has 2 calls running, as many as");
+}
+
+// Who has proved nothing is a connection: each has the whole limit.
+TEST_F(EnginesLimitsTest, ConnectionsOfNobodyHaveALimitEach) {
+  ServerOptions options = WithEngines(3);
+  options.limits.per_client = 1;
+  ServeAndOpen(options);
+  for (const size_t engine : {0, 1, 2}) Hold(engine);
+  for (const size_t engine : {0, 1, 2}) {
+    ExpectRefused(engine, "this client has 1 calls running, as many as");
+  }
+}
+
+TEST_F(EnginesLimitsTest, EachEngineHasItsPartOfTheAdaptiveLimit) {
+  ServerOptions options = WithEngines(3);
+  options.limits.adaptive = true;
+  options.limits.adaptive_most = 4;
+  ServeAndOpen(options);
+  EXPECT_EQ(server_->stats().adaptive_limit, 4u);
+  std::vector<uint32_t> parts;
+  for (const ServerStats& stats : server_->stats_by_engine()) parts.push_back(stats.adaptive_limit);
+  EXPECT_EQ(parts, std::vector<uint32_t>({2, 1, 1}));
+  Hold(1);
+  ExpectRefused(1, "the server is overloaded: 1 calls are running, and ServerLimits::adaptive");
+  Hold(0);
+  Hold(0);
+  Hold(2);
+}
+
+TEST_F(EnginesLimitsTest, EachEngineHasItsPartOfTheRunningBytes) {
+  ServerOptions options = WithEngines(3);
+  options.max_running_bytes = 30'000;
+  options.max_request_bytes = 5000;
+  ServeAndOpen(options);
+  for (const size_t engine : {0, 1, 2}) {
+    Hold(engine, 4000);
+    Hold(engine, 4000);
+    ExpectRefused(engine, "this server takes 10000 on each engine at most", 4000);
+  }
+  EXPECT_LE(server_->stats().running_bytes, 30'000u);
+}
+
+// With many engines an equal part would be less than a request, and no engine would take one.
+TEST_F(EnginesLimitsTest, EachEngineHasRoomForTheLargestRequest) {
+  ServerOptions options = WithEngines(3);
+  options.max_running_bytes = 300'000;
+  options.max_request_bytes = 150'000;
+  ServeAndOpen(options);
+  for (const auto& channel : channels_) ExpectEcho(*channel, 140'000);
 }
 
 // Each has a processor of its own, or all the same one.
@@ -431,6 +595,118 @@ TEST_F(EnginesTest, ClientsProveThemselvesToEachEngine) {
   }
   EXPECT_EQ(Connections(), std::vector<uint32_t>({2, 4, 2}));
 }
+
+// --- over libfabric -----------------------------------------------------------------------------
+
+// There an engine has endpoints and a port of its own, and the socket that all engines share is the
+// control connections'. ofi_tcp stands for the cards where there are none. In the lab, by hand:
+// ./dev lab --device rxe --memory 3072 -- 'bazel-bin/rpc/engines_test --gtest_filter=*verbs*'
+class EnginesFabricTest : public EnginesTest, public testing::WithParamInterface<PathKind> {
+ protected:
+  void SetUp() override {
+    ServerOptions options = WithEngines(3);
+    options.link = Patient();
+    Serve(options);
+  }
+  // Machines of the lab stand still for seconds: only hangs take so long.
+  static LinkOptions Patient() {
+    LinkOptions link;
+    link.paths = {GetParam()};
+    link.peer_timeout_ns = 0;
+    link.connect_timeout_ns = 60 * kNsPerSec;
+    link.path_timeout_ns = 20 * kNsPerSec;
+    return link;
+  }
+  static ChannelOptions Options() {
+    ChannelOptions options;
+    options.link = Patient();
+    return options;
+  }
+  std::vector<std::unique_ptr<Channel>> OpenOneEach() {
+    std::vector<std::unique_ptr<Channel>> channels;
+    for (int i = 0; i < 3; ++i) channels.push_back(Open(GetParam(), Options()));
+    return channels;
+  }
+};
+
+std::vector<PathKind> FabricPaths() {
+  std::vector<PathKind> kinds = {PathKind::kOfiTcp};
+  LinkOptions verbs;
+  verbs.paths = {PathKind::kVerbs};
+  const auto host = ListHostPaths(verbs);
+  const auto usable = [](const HostPath& path) {
+    return path.kind == PathKind::kVerbs && path.place > 0;
+  };
+  if (host.ok() && std::any_of(host->paths.begin(), host->paths.end(), usable)) {
+    kinds.push_back(PathKind::kVerbs);
+  }
+  return kinds;
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, EnginesFabricTest, testing::ValuesIn(FabricPaths()),
+                         [](const auto& info) { return std::string(PathKindName(info.param)); });
+
+TEST_P(EnginesFabricTest, EachEngineServesItsClients) {
+  const auto channels = OpenOneEach();
+  ASSERT_EQ(Connections(), std::vector<uint32_t>({1, 1, 1}));
+  for (uint32_t engine = 0; engine < 3; ++engine) {
+    Channel& channel = *channels[engine];
+    const auto path = channel.path();
+    ASSERT_TRUE(path.ok()) << path.status();
+    EXPECT_EQ(path->kind, GetParam());
+    EXPECT_EQ(path->server_engine, engine);
+    EXPECT_EQ(path->server_engines, 3u);
+    for (const size_t bytes : {0u, 100u, 10'000u, 1'000'000u}) ExpectEcho(channel, bytes);
+    ExpectStream(channel);
+  }
+  for (const ServerStats& stats : server_->stats_by_engine()) EXPECT_EQ(stats.requests, 5u);
+}
+
+TEST_P(EnginesFabricTest, AClientHasTheEngineThatItAsksFor) {
+  ChannelOptions options = Options();
+  options.link.server_engine = 2;
+  std::vector<std::unique_ptr<Channel>> channels;
+  for (int i = 0; i < 2; ++i) {
+    channels.push_back(Open(GetParam(), options));
+    ExpectEcho(*channels.back(), 1000);
+    EXPECT_EQ(channels.back()->path()->server_engine, 2u);
+  }
+  EXPECT_EQ(Connections(), std::vector<uint32_t>({0, 0, 2}));
+}
+
+TEST_P(EnginesFabricTest, AnExportIsGoodAtEachEngine) {
+  const auto exported = server_->AllocateExport(4096, {.rights = kAllRights});
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  const auto channels = OpenOneEach();
+  for (size_t client = 0; client < channels.size(); ++client) {
+    auto memory = RemoteMemory::Open(*channels[client], (*exported)->handle());
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    auto buffer = channels[client]->AllocateBuffer(8);
+    ASSERT_TRUE(buffer.ok()) << buffer.status();
+    const std::string word = "client " + std::to_string(client);
+    std::memcpy((*buffer)->bytes().data(), word.data(), 8);
+    const size_t place = 8 * (1 + client);
+    ASSERT_EQ((*memory)->Write(place, (*buffer)->slice(0, 8)), absl::OkStatus());
+    const absl::StatusOr<uint64_t> before = (*memory)->FetchAdd(0, 1);
+    ASSERT_TRUE(before.ok()) << before.status();
+    EXPECT_EQ(*before, client) << "they count in one word";
+    std::memset((*buffer)->bytes().data(), 0, 8);
+    ASSERT_EQ((*memory)->Read(place, (*buffer)->slice(0, 8)), absl::OkStatus());
+    EXPECT_EQ(std::memcmp((*buffer)->bytes().data(), word.data(), 8), 0);
+  }
+}
+
+TEST_P(EnginesFabricTest, AChannelWithSeveralEnginesHasAConnectionToEach) {
+  ChannelOptions options = Options();
+  options.engines = 3;
+  const auto channel = Open(GetParam(), options);
+  EXPECT_EQ(Connections(), std::vector<uint32_t>({1, 1, 1}));
+  // One thread after the other, each by an engine of its own.
+  for (int i = 0; i < 3; ++i) std::thread([&] { ExpectEcho(*channel, 1000); }).join();
+  for (const ServerStats& stats : server_->stats_by_engine()) EXPECT_EQ(stats.requests, 1u);
+}
+
+TEST_P(EnginesFabricTest, ADrainDuringLoadLosesNoCall) { DrainDuringLoad(GetParam(), Options()); }
 
 }  // namespace
 }  // namespace weft::test

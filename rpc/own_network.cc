@@ -49,17 +49,24 @@ absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::string& addres
 absl::StatusOr<std::unique_ptr<Channel>> OpenBalanced(const std::string& target,
                                                       const ChannelOptions& options,
                                                       const BalancingOptions& balancing) {
-  WEFT_RETURN_IF_ERROR(internal::CheckEngines(options.engines, 1));
-  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<AddressSource> source,
-                        MakeAddressSource(target, balancing.etcd));
-  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenClientEngine(options));
-  EngineCore& engine = CoreOf(*own_engine);
-  return internal::MakeChannel({.own_engine = std::move(own_engine),
-                                .engine = engine,
-                                .address = target,
-                                .options = options,
-                                .source = std::move(source),
-                                .balancing = balancing});
+  WEFT_RETURN_IF_ERROR(internal::CheckEngines(options.engines, kMaxEngines));
+  ChannelOptions of_one = options;
+  of_one.engines = 1;
+  std::vector<internal::ChannelParts> lanes;
+  for (uint32_t number = 0; number < options.engines; ++number) {
+    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<AddressSource> source,
+                          MakeAddressSource(target, balancing.etcd));
+    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenClientEngine(options));
+    EngineCore& engine = CoreOf(*own_engine);
+    lanes.push_back({.own_engine = std::move(own_engine),
+                     .engine = engine,
+                     .address = target,
+                     .options = of_one,
+                     .source = std::move(source),
+                     .balancing = balancing});
+  }
+  if (lanes.size() == 1) return internal::MakeChannel(std::move(lanes.front()));
+  return internal::MakeChannel(std::move(lanes));
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerOptions& options) {

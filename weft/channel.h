@@ -161,7 +161,7 @@ struct ChannelOptions {
   uint32_t stream_window_bytes = 64 << 10;
   uint64_t spin_ns = kDefaultSpinNs;  // own engines only: EngineOptions::spin_ns
   // Own engines, 1 to 64, each caller-driven and with a connection: so many threads call at once.
-  // Higher: so many connections and networks, with their memory. Only for Open(address).
+  // Higher: so many connections and networks, with their memory. Also of OpenBalanced(target).
   uint32_t engines = 1;
   BufferPoolOptions buffers = {};  // of AllocateBuffer()
 };

@@ -81,14 +81,14 @@ struct ServerOptions {
   Authorizer* authorizer = nullptr;
   bool log_allowed_calls = false;
   // How many calls may run at a time: of one client, of one method, and in all, as far as the
-  // server can do them. What is more is refused at once.
+  // server can do them. What is more is refused at once. The server's, whatever its engines are.
   ServerLimits limits = {};
   uint64_t max_request_bytes = 64 << 20;  // larger requests fail with RESOURCE_EXHAUSTED
   // Of encoded requests that have not been answered, and of streams' messages that have not been
   // read, of all clients; of one client's streams half of it. Further ones: RESOURCE_EXHAUSTED.
   // Replies count as well while they wait for clients to take them: of all clients half of it, at
-  // most; what is more ends the connection of the client that most of it waits for. Bounds what
-  // clients can make this process hold.
+  // most; what is more ends the connection of the client that most of it waits for. Several engines
+  // have equal parts, each of 2 * max_request_bytes at least, and halves of these.
   uint64_t max_running_bytes = 1 << 30;
   // Bytes of encoded replies that wait for one client to take earlier ones, besides a single reply
   // of any size: at least 64 KiB. More end its connection. Higher: clients may ask for more at a
@@ -136,11 +136,10 @@ struct ServerOptions {
   int cpu = -1;  // EngineOptions::cpu, where there is one engine; of several: `cpus`
   // Engines of its own, each with its thread: 1 to kMaxEngines. They serve the same address,
   // on one socket that listens; each connection is the engine's that has the fewest when it comes.
-  // Nothing is shared on a call's way. Higher: more calls in a second where there are processors
-  // for them, and memory: bounds of memory and calls in these options are each engine's, but for
-  // max_connections and `buffers`. With more than one there are no peers (peer_id), no calls
-  // that run exactly once (max_sessions has to be 0) and of `limits` the adaptive one only, and
-  // handlers run at the same time (Threads, above).
+  // Nothing is shared on a call's way, but by `limits`. Higher: more calls in a second where there
+  // are processors for them, and memory: their networks have bounds of their own. With more than
+  // one there are no peers (peer_id) and no calls that run exactly once (max_sessions has to be 0),
+  // and handlers run at the same time (Threads, above).
   uint32_t engines = 1;
   // The processor of each, as EngineOptions::cpu; empty: the kernel's choice. Not beside `cpu`.
   std::vector<int> cpus = {};

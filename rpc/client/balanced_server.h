@@ -116,8 +116,10 @@ class BalancedServer final : private ConnectionWatcher, private CallsWatcher, pr
   SuccessCount TakeCount();
 
   // The Balancer's notes.
-  bool chosen = false;         // it stands among those that may be chosen
-  uint32_t tier = 0;           // 0: is used first
+  bool chosen = false;       // it stands among those that may be chosen
+  uint32_t tier = 0;         // 0: is used first
+  State seen = State::kNew;  // its state, and its mark, when who may be chosen was looked up last
+  bool seen_ejected = false;
   uint32_t ejections_due = 0;  // the next one lasts so many times ejection_us, and one more
 
  private:

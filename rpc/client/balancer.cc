@@ -11,6 +11,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/client/bridge.h"
+#include "rpc/client/channel_lanes.h"
 #include "rpc/client/client_connection.h"
 #include "rpc/client/client_streams.h"
 #include "rpc/operation/on_engine.h"
@@ -92,6 +93,7 @@ void Balancer::Start() {
 void Balancer::Shutdown() {
   ended_ = true;
   ready_.clear();
+  look_due_ = false;
   front_.calls().SetLastServer(nullptr);
   source_.reset();
   engine_.timers().Cancel(this);
@@ -192,6 +194,7 @@ ClientCalls::Sent Balancer::TryFrom(ClientCall& call, uint32_t place, const MetS
 }
 
 ClientCalls::Sent Balancer::Send(ClientCall& call) {
+  LookIfDue();
   if (ready_.empty()) return ClientCalls::Sent::kNotNow;
   const MetServers* const avoid = call.met == nullptr || call.met->count == 0 ? nullptr : call.met;
   uint32_t place = 0;
@@ -212,6 +215,7 @@ ClientCalls::Sent Balancer::Send(ClientCall& call) {
 }
 
 ClientStreams* Balancer::ChooseStreams(uint64_t key) {
+  LookIfDue();
   if (ready_.empty()) return nullptr;
   const bool by_key = balancing_.policy == BalancingPolicy::kConsistentHash && key != 0;
   const auto take = [this](BalancedServer& server) -> ClientStreams* {
@@ -234,6 +238,7 @@ ClientStreams* Balancer::ChooseStreams(uint64_t key) {
 }
 
 bool Balancer::HasRoom() {
+  LookIfDue();
   const auto count = static_cast<uint32_t>(ready_.size());
   for (uint32_t i = 0; i < count; ++i) {
     BalancedServer& server = *ready_[(next_ + i) % count];
@@ -382,7 +387,9 @@ void Balancer::OnServerState(BalancedServer& server) {
     failed_ = true;
     lost_ = true;
   }
-  LookWhoIsReady();
+  // Whoever drains is chosen no more; and one that is still down is no news.
+  look_due_ |= !server.draining() &&
+               (server.state() != server.seen || server.ejected() != server.seen_ejected);
   WorkSoon();
 }
 
@@ -405,9 +412,14 @@ uint32_t Balancer::LastTierInUse() const {
 }
 
 void Balancer::LookWhoIsReady() {
+  look_due_ = false;
+  connect_due_ = true;
+  servers_looked_at_ += servers_.size();
   last_tier_ = LastTierInUse();
   ready_.clear();
   for (const auto& server : servers_) {
+    server->seen = server->state();
+    server->seen_ejected = server->ejected();
     server->chosen = server->tier <= last_tier_ && server->ready() && !server->ejected();
     if (server->chosen) ready_.push_back(server.get());
   }
@@ -418,7 +430,8 @@ void Balancer::LookWhoIsReady() {
   }
 }
 
-ChannelState Balancer::state() const {
+ChannelState Balancer::state() {
+  LookIfDue();
   if (!ready_.empty()) return ChannelState::kReady;
   if (servers_.empty()) return list_known_ ? ChannelState::kIdle : ChannelState::kConnecting;
   const bool connecting = std::any_of(servers_.begin(), servers_.end(),
@@ -434,8 +447,11 @@ absl::Status Balancer::NoServer() const {
 void Balancer::OnTimer() {
   if (new_list_) ApplyList();
   DestroyDrained();
-  for (const auto& server : servers_) {
-    if (server->tier <= last_tier_) server->Connect();
+  LookIfDue();
+  if (std::exchange(connect_due_, false)) {
+    for (const auto& server : servers_) {
+      if (server->tier <= last_tier_) server->Connect();
+    }
   }
   if (std::exchange(lost_, false)) source_->Refresh();
   const ChannelState now = state();
@@ -469,10 +485,11 @@ void Balancer::DestroyDrained() {
 
 bool Balancer::MayEject() const {
   // Of those in use alone: servers of other zones do not make up for those of this one.
+  const uint32_t last_tier = LastTierInUse();
   uint32_t count = 0;
   uint32_t ejected = 0;
   for (const auto& server : servers_) {
-    if (server->tier > last_tier_) continue;
+    if (server->tier > last_tier) continue;
     ++count;
     ejected += server->ejected();
   }
@@ -516,11 +533,13 @@ std::vector<ServerFacts> Balancer::Facts() {
 }
 
 absl::StatusOr<PathInfo> Balancer::path() {
+  LookIfDue();
   if (!ready_.empty()) return ready_[0]->connection().path();
   return NoServer();
 }
 
 std::string Balancer::Explain() {
+  LookIfDue();
   std::string text = StrCat(target_, ": ", servers_.size(), " servers, ", ready_.size(),
                             " of them may be chosen\n");
   for (const ServerFacts& facts : Facts()) {
@@ -543,6 +562,19 @@ void Balancer::AddTo(ChannelStats& stats) {
 // --- the functions of balancing.h ---------------------------------------------------------------
 
 absl::Status SetServers(Channel& channel, std::vector<ListedServer> servers) {
+  if (const ChannelLanes* const lanes = internal::LanesOf(channel); lanes != nullptr) {
+    if (std::any_of(lanes->engines().begin(), lanes->engines().end(),
+                    [](EngineCore* engine) { return engine->InTurn(); })) {
+      return absl::FailedPreconditionError(
+          StrCat("SetServers() on ", lanes->engines().size(),
+                 " engines, inside a callback of one of "
+                 "them, which cannot wait for the others: call it on another thread"));
+    }
+    for (const std::unique_ptr<Channel>& lane : lanes->all()) {
+      WEFT_RETURN_IF_ERROR(SetServers(*lane, servers));
+    }
+    return absl::OkStatus();
+  }
   absl::Status set = absl::FailedPreconditionError(StrCat("the channel to ", channel.address(),
                                                           " is to one address: SetServers() is for "
                                                           "channels of OpenBalanced()"));
@@ -556,8 +588,9 @@ absl::Status SetServers(Channel& channel, std::vector<ListedServer> servers) {
 
 std::vector<ServerFacts> ServersOf(Channel& channel) {
   std::vector<ServerFacts> facts;
-  RunOnEngine(CoreOf(channel.engine()), [&] {
-    Balancer* const balancer = internal::ConnectionOf(channel).balancer();
+  Channel& here = channel.here();
+  RunOnEngine(CoreOf(here.engine()), [&] {
+    Balancer* const balancer = internal::ConnectionOf(here).balancer();
     if (balancer != nullptr) facts = balancer->Facts();
   });
   return facts;

@@ -1,15 +1,16 @@
 // The servers of one channel: which there are, and which one gets the next call. docs/balancing.md
 // is its description; the states of a server are BalancedServer's.
 //
-// What happens to servers is noted at once: who may be chosen changes. All that follows from it
-// (connecting, ending calls that wait, destroying) is done by a timer, never inside what has
-// happened.
+// What happens to servers is noted at once, and who may be chosen then is looked up before the next
+// call is sent, or whoever asks hears of it: of a thousand servers whose states change in one turn,
+// all are looked at once. All that follows from a change (connecting, ending calls that wait,
+// destroying) is done by a timer, never inside what has happened.
 //
 // Threads: the engine's.
 // Lifetime: the front's ClientConnection's. Start() once; Shutdown() ends all servers.
 // Errors: of calls, as channel.h says.
-// Invariants: who may be chosen is ready and not draining; and not ejected, unless all are. No call
-//   waits at a server.
+// Invariants: unless a look is due, who may be chosen is ready and not draining; and not ejected,
+//   unless all are. No call waits at a server.
 #pragma once
 
 #include <cstdint>
@@ -71,10 +72,12 @@ class Balancer final : private AddressSource::Host, private BalancedServer::Host
   // FAILED_PRECONDITION: the source names the servers.
   absl::Status SetServers(std::vector<ListedServer> servers);
   std::vector<ServerFacts> Facts();
-  ChannelState state() const;
+  ChannelState state();
   absl::StatusOr<PathInfo> path();
   std::string Explain();
   void AddTo(ChannelStats& stats);
+  // By all looks who may be chosen.
+  uint64_t servers_looked_at() const { return servers_looked_at_; }
 
  private:
   using Servers = std::vector<std::unique_ptr<BalancedServer>>;
@@ -108,6 +111,10 @@ class Balancer final : private AddressSource::Host, private BalancedServer::Host
   void ApplyList();
   std::vector<ListedServer> PartOf(std::vector<ListedServer> list, std::vector<uint32_t>* tiers);
   void LookWhoIsReady();
+  void LookIfDue() {
+    if (look_due_) [[unlikely]]
+      LookWhoIsReady();
+  }
   uint32_t LastTierInUse() const;
   void DestroyDrained();
   void OnInterval();
@@ -131,6 +138,7 @@ class Balancer final : private AddressSource::Host, private BalancedServer::Host
 
   // What every call touches.
   std::vector<BalancedServer*> ready_;  // who may be chosen, in the order of the list
+  bool look_due_ = false;               // a server's state has changed since ready_ was made
   uint32_t next_ = 0;                   // kRoundRobin: in ready_
   Random random_;
   HashRing ring_;  // of servers_
@@ -139,6 +147,8 @@ class Balancer final : private AddressSource::Host, private BalancedServer::Host
   Servers servers_;
   Servers drained_;  // and those that drain
   uint32_t last_tier_ = 0;
+  bool connect_due_ = false;  // there may be new servers in the tiers in use
+  uint64_t servers_looked_at_ = 0;
   ChannelStats past_;  // of servers that are no more
   std::unique_ptr<AddressSource> source_;
   std::vector<ListedServer> list_;  // that was applied last

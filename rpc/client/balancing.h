@@ -20,7 +20,9 @@
 //                                          Servers put them there (Server::Register())
 //
 // Threads, lifetime: those of Channel (weft/channel.h). Its servers' connections belong to its
-//   engine.
+//   engine. ON SEVERAL ENGINES (ChannelOptions::engines, or given) each has the whole of it: the
+//   source, a connection to each server, and what it knows of them; calls go by their thread's
+//   engine, or by another one while that has no server that is ready.
 // Errors: INVALID_ARGUMENT names what is wrong with the target or the option. Of calls, those of
 //   Channel: UNAVAILABLE, no server could be reached; the text says what the last attempt met.
 // Invariants: those of Channel. A call is sent to one server, and to another one only as
@@ -114,8 +116,9 @@ struct ListedServer {
 // "host:port@zone" or "host:port".
 absl::StatusOr<ListedServer> ParseListedServer(std::string_view text);
 
-// With a caller-driven engine and a network of its own, or on `engine`. Give it an engine with a
-// thread: on a caller-driven one no list is read again, no lost server noticed and none ejected
+// With caller-driven engines and networks of its own, as many as ChannelOptions::engines, or on
+// those that are given (1 to 64, as of Channel::Open(); `engines` is 1 then). Give it engines with
+// a thread: on a caller-driven one no list is read again, no lost server noticed and none ejected
 // while nobody waits or polls, and the first call after a pause is sent by what was known before.
 // With ChannelOptions::connect_at_once they wait until one server is ready, and return the error if
 // the source has failed or one attempt with each server; a "list:" without addresses fails so.
@@ -127,10 +130,15 @@ absl::StatusOr<std::unique_ptr<Channel>> OpenBalanced(const std::string& target,
 absl::StatusOr<std::unique_ptr<Channel>> OpenBalanced(Engine& engine, const std::string& target,
                                                       const ChannelOptions& options = {},
                                                       const BalancingOptions& balancing = {});
+absl::StatusOr<std::unique_ptr<Channel>> OpenBalanced(const std::vector<Engine*>& engines,
+                                                      const std::string& target,
+                                                      const ChannelOptions& options = {},
+                                                      const BalancingOptions& balancing = {});
 
 // The servers of a channel whose target is "list:...", from now on: for programs with a registry of
 // their own. None: all are drained. INVALID_ARGUMENT: an address is empty, or there are too many;
-// FAILED_PRECONDITION: it is no such channel. Any thread.
+// FAILED_PRECONDITION: it is no such channel; or it has several engines, and this is inside a
+// callback of one. Any thread.
 absl::Status SetServers(Channel& channel, std::vector<ListedServer> servers);
 
 // What a channel knows of one of its servers now.
@@ -146,7 +154,8 @@ struct ServerFacts {
   uint64_t failures = 0;    // of the kinds that count for EjectionOptions
 };
 // Those of its part, of all priorities and zones, connected or not; then those that drain.
-// Empty: it is a channel to one address, or no server is known.
+// Empty: it is a channel to one address, or no server is known. Of several engines: what this
+// thread's knows (Channel::here()).
 std::vector<ServerFacts> ServersOf(Channel& channel);
 
 // For CallOptions::server_key: a hash that is the same in every process and version; never 0.

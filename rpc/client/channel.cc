@@ -7,12 +7,14 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "core/fork_guard.h"
 #include "core/inline.h"
+#include "core/random.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/client/balancer.h"
@@ -230,8 +232,23 @@ absl::Status internal::CheckEngines(uint32_t engines, uint32_t most) {
   if (engines >= 1 && engines <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(
       StrCat("ChannelOptions::engines is ", engines, "; 1 to ", kMaxEngines,
-             " are allowed for Channel::Open(address), which makes them, "
-             "and 1 where the engines are given, or there are many servers, or a peer"));
+             " are allowed for Channel::Open(address) and OpenBalanced(target), which make them, "
+             "and 1 where the engines are given, or there is a peer"));
+}
+
+absl::Status internal::CheckEngines(std::string_view function,
+                                    const std::vector<Engine*>& engines) {
+  if (engines.empty() || engines.size() > kMaxEngines) {
+    return absl::InvalidArgumentError(
+        StrCat(function, " on ", engines.size(), " engines; 1 to ", kMaxEngines, " are allowed"));
+  }
+  for (auto engine = engines.begin(); engine != engines.end(); ++engine) {
+    if (*engine != nullptr && std::find(engines.begin(), engine, *engine) == engine) continue;
+    return absl::InvalidArgumentError(
+        StrCat(function, " on engines, of which number ", engine - engines.begin(),
+               *engine == nullptr ? " is null" : " is there before", "; each is another one"));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(Engine& engine, const std::string& address,
@@ -242,16 +259,7 @@ absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(Engine& engine, const std
 absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::vector<Engine*>& engines,
                                                        const std::string& address,
                                                        const ChannelOptions& options) {
-  if (engines.empty() || engines.size() > kMaxEngines) {
-    return absl::InvalidArgumentError(StrCat("Channel::Open on ", engines.size(), " engines; 1 to ",
-                                             kMaxEngines, " are allowed"));
-  }
-  for (auto engine = engines.begin(); engine != engines.end(); ++engine) {
-    if (*engine != nullptr && std::find(engines.begin(), engine, *engine) == engine) continue;
-    return absl::InvalidArgumentError(
-        StrCat("Channel::Open on engines, of which number ", engine - engines.begin(),
-               *engine == nullptr ? " is null" : " is there before", "; each is another one"));
-  }
+  WEFT_RETURN_IF_ERROR(internal::CheckEngines("Channel::Open", engines));
   std::vector<internal::ChannelParts> lanes;
   for (Engine* const engine : engines)
     lanes.push_back({nullptr, CoreOf(*engine), address, options});
@@ -262,6 +270,8 @@ absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::vector<Engine*
 // first engine, and so on; and where there are several cards each lane begins with another one.
 absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(std::vector<ChannelParts> lanes) {
   const auto states = std::make_shared<LaneStates>();
+  // Of a long list of servers all lanes take the same part: then a key has one server.
+  const auto client_number = static_cast<uint32_t>(SecureRandom64());
   std::vector<std::unique_ptr<Channel>> made;
   for (ChannelParts& parts : lanes) {
     const auto number = static_cast<uint32_t>(made.size());
@@ -270,8 +280,9 @@ absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(std::vector<Chann
     parts.options.link.first_port += number;
     parts.lanes = states;
     parts.lane = number;
+    parts.first_lane = made.empty() ? nullptr : made.front().get();
+    if (!parts.balancing.client_number) parts.balancing.client_number = client_number;
     WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Channel> lane, MakeChannel(std::move(parts)));
-    if (!made.empty()) lane->client_->calls().ShareServices(made.front()->client_->calls());
     made.push_back(std::move(lane));
   }
   return std::unique_ptr<Channel>(
@@ -294,6 +305,10 @@ absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(ChannelParts part
   std::unique_ptr<Channel> channel(new Channel(parts));
   ClientConnection& client = *channel->client_;
   if (parts.lanes != nullptr) client.JoinLanes(std::move(parts.lanes), parts.lane);
+  // Before there are calls to its servers, which share them as well.
+  if (parts.first_lane != nullptr) {
+    client.calls().ShareServices(parts.first_lane->client_->calls());
+  }
   if (parts.session != nullptr) RunOnEngine(engine, [&] { client.JoinSession(); });
   if (parts.source != nullptr) {
     RunOnEngine(engine, [&] { client.Balance(std::move(parts.source), parts.balancing); });

@@ -14,6 +14,10 @@
 //             that are ready. -> ready; -> idle: an attempt has failed, or a pause is over, and no
 //             other lane is ready; or the channel ends
 //
+// Of a channel over many servers each lane has them all (its list, its connections, its ejections),
+// and is ready while one of them is: then Balancer's changes of state move it, and of the states
+// above it has idle, ready and away.
+//
 // Which lane a call goes by is settled when it begins. What was begun on a lane stays there: calls
 // that were sent end as channel.h says, and attempts of calls that are sent again wait there.
 //

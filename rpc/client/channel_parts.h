@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "rpc/client/address_source.h"
@@ -32,10 +34,13 @@ struct ChannelParts {
   BalancingOptions balancing = {};
   std::shared_ptr<LaneStates> lanes = {};  // of one of several lanes, whose number is `lane`
   uint32_t lane = 0;
+  Channel* first_lane = nullptr;  // of the same channel, whose services it shares; null: this is it
 };
 
 // ChannelOptions::engines is 1 to `most`: before one of them is opened.
 absl::Status CheckEngines(uint32_t engines, uint32_t most);
+// Those that are given to `function`, by name: 1 to kMaxEngines, each another one.
+absl::Status CheckEngines(std::string_view function, const std::vector<Engine*>& engines);
 
 }  // namespace internal
 }  // namespace weft

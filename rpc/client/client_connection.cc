@@ -80,8 +80,14 @@ void ClientConnection::Balance(std::unique_ptr<AddressSource> source,
 }
 
 void ClientConnection::OnServersChanged(ChannelState state) {
+  const bool ready = state == ChannelState::kReady;
+  if (lanes_ != nullptr && state_ != State::kEnded) {
+    lanes_->SetReady(lane_, ready);
+    // Its servers are tried again and again, whatever calls there are.
+    if (!ready) lanes_->SetAway(lane_, /*may_stand_aside=*/true);
+  }
   events_.OnState(state);
-  if (state == ChannelState::kReady) Report(absl::OkStatus());
+  if (ready) Report(absl::OkStatus());
 }
 
 void ClientConnection::OnNoServer(const absl::Status& why) {

@@ -1,6 +1,6 @@
 // Memory for the frame of a coroutine where the same one comes again and again: each call at a
-// server keeps one, so that the usual handler's frame allocates nothing. What else is a frame, or
-// too large, comes from the heap.
+// server keeps one, so that the usual handler's frame allocates nothing. It is a block, which a
+// host may give (weft/memory.h). What else is a frame, or too large, comes from the heap.
 //
 // A frame lies in it if one of the coroutine's parameters has one, by an overload of
 // FrameMemoryOf(): a ServerContext.
@@ -13,8 +13,9 @@
 #include <atomic>
 #include <concepts>
 #include <cstddef>
-#include <memory>
 #include <new>
+
+#include "core/block_memory.h"
 
 namespace weft {
 
@@ -27,17 +28,15 @@ class FrameMemory {
   // Null: it is taken, or this is too much.
   void* Take(size_t bytes) {
     if (bytes > kMostBytes || taken_.exchange(true, std::memory_order_acquire)) return nullptr;
-    if (bytes > bytes_) {
-      memory_.reset(new std::byte[bytes]);
-      bytes_ = bytes;
+    if (bytes > memory_.size()) {
+      memory_ = Block::MustTake(bytes, __STDCPP_DEFAULT_NEW_ALIGNMENT__, MemoryKind::kTables);
     }
-    return memory_.get();
+    return memory_.data();
   }
   void Give() { taken_.store(false, std::memory_order_release); }
 
  private:
-  std::unique_ptr<std::byte[]> memory_;
-  size_t bytes_ = 0;
+  Block memory_;
   std::atomic<bool> taken_{false};
 };
 

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "core/memory_hooks.h"
 #include "rpc/coroutine/await.h"
 #include "rpc/testing/loopback.h"
 #include "rpc/testing/two_threads.h"
@@ -338,6 +340,21 @@ TEST(FrameMemoryTest, WhatIsTooLargeComesFromTheHeap) {
   FrameMemory memory;
   EXPECT_EQ(memory.Take(FrameMemory::kMostBytes + 1), nullptr);
   EXPECT_NE(memory.Take(FrameMemory::kMostBytes), nullptr);
+}
+
+TEST(FrameMemoryTest, WhatIsKeptIsABlockThatIsCountedAndGivenBack) {
+  const auto counted = [] { return MemoryUsage().of(MemoryKind::kTables).bytes; };
+  const uint64_t before = counted();
+  {
+    FrameMemory memory;
+    EXPECT_EQ(counted(), before);
+    ASSERT_NE(memory.Take(1000), nullptr);
+    EXPECT_EQ(counted(), before + 1000);
+    memory.Give();
+    ASSERT_NE(memory.Take(500), nullptr);
+    EXPECT_EQ(counted(), before + 1000) << "it has room for that";
+  }
+  EXPECT_EQ(counted(), before);
 }
 
 }  // namespace

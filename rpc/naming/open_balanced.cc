@@ -1,5 +1,6 @@
 // Channels over many servers: what joins targets, sources and channels.
 #include <utility>
+#include <vector>
 
 #include "core/status.h"
 #include "rpc/client/balancing.h"
@@ -18,6 +19,24 @@ absl::StatusOr<std::unique_ptr<Channel>> OpenBalanced(Engine& engine, const std:
                                 .options = options,
                                 .source = std::move(source),
                                 .balancing = balancing});
+}
+
+absl::StatusOr<std::unique_ptr<Channel>> OpenBalanced(const std::vector<Engine*>& engines,
+                                                      const std::string& target,
+                                                      const ChannelOptions& options,
+                                                      const BalancingOptions& balancing) {
+  WEFT_RETURN_IF_ERROR(internal::CheckEngines("OpenBalanced", engines));
+  std::vector<internal::ChannelParts> lanes;
+  for (Engine* const engine : engines) {
+    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<AddressSource> source,
+                          MakeAddressSource(target, balancing.etcd));
+    lanes.push_back({.engine = CoreOf(*engine),
+                     .address = target,
+                     .options = options,
+                     .source = std::move(source),
+                     .balancing = balancing});
+  }
+  return internal::MakeChannel(std::move(lanes));
 }
 
 }  // namespace weft

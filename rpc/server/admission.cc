@@ -63,7 +63,7 @@ std::string IdentityKey(const PeerIdentity& identity) {
 
 // --- setup --------------------------------------------------------------------------------------
 
-absl::Status Admission::Check(const ServerLimits& limits) {
+absl::Status Admission::Check(const ServerLimits& limits, uint32_t engines) {
   std::vector<std::string_view> seen;
   for (const MethodLimit& one : limits.per_method) {
     if (!IsMethodName(one.method)) {
@@ -83,22 +83,31 @@ absl::Status Admission::Check(const ServerLimits& limits) {
         "ServerLimits::adaptive_least is ", limits.adaptive_least, ", adaptive_most ",
         limits.adaptive_most, "; 1 to ", kHighestAdaptiveLimit, " are allowed, the least first"));
   }
+  if (limits.adaptive && limits.adaptive_most < engines) {
+    return absl::InvalidArgumentError(
+        StrCat("ServerLimits::adaptive_most is ", limits.adaptive_most, " beside ", engines,
+               " engines, each of which has a part of it; set it to ", engines, " or more"));
+  }
   return absl::OkStatus();
 }
 
 std::unique_ptr<Admission> Admission::Make(const ServerLimits& limits, const Clock& clock,
-                                           ServerTallies& stats) {
+                                           ServerTallies& stats, CommonLimits* common) {
   const auto limited = [](const MethodLimit& one) { return one.most > 0; };
   if (!limits.adaptive && limits.per_client == 0 &&
       std::none_of(limits.per_method.begin(), limits.per_method.end(), limited)) {
     return nullptr;
   }
-  return std::make_unique<Admission>(limits, clock, stats);
+  return std::make_unique<Admission>(limits, clock, stats, common);
 }
 
-Admission::Admission(const ServerLimits& limits, const Clock& clock, ServerTallies& stats)
-    : limits_(limits), clock_(clock), stats_(stats) {
-  for (const MethodLimit& one : limits.per_method) counts_.push_back({0, one.most});
+Admission::Admission(const ServerLimits& limits, const Clock& clock, ServerTallies& stats,
+                     CommonLimits* common)
+    : limits_(limits), clock_(clock), stats_(stats), common_(common) {
+  for (size_t i = 0; i < limits.per_method.size(); ++i) {
+    counts_.push_back(common == nullptr ? RunningCount{.most = limits.per_method[i].most}
+                                        : RunningCount{.common = common->OfMethod(i)});
+  }
 }
 
 Admission::~Admission() {
@@ -121,7 +130,7 @@ absl::Status Admission::Bind(const DispatchTable& methods) {
     for (size_t i = 0; i < counts_.size(); ++i) {
       if (limits_.per_method[i].method != name) continue;
       known[i] = true;
-      if (counts_[i].most > 0) found[number] = &counts_[i];
+      if (counts_[i].limit() > 0) found[number] = &counts_[i];
     }
   }
   for (size_t i = 0; i < known.size(); ++i) {
@@ -143,15 +152,22 @@ absl::Status Admission::Bind(const DispatchTable& methods) {
 
 std::shared_ptr<RunningCount> Admission::CountOf(const PathInfo& client) {
   if (limits_.per_client == 0) return nullptr;
-  const RunningCount fresh = {0, limits_.per_client};
+  RunningCount fresh = {.most = limits_.per_client};
   const std::string key = IdentityKey(client.identity);
   if (key.empty()) return std::make_shared<RunningCount>(fresh);
   std::weak_ptr<RunningCount>& known = clients_[key];
   if (std::shared_ptr<RunningCount> count = known.lock()) return count;
-  std::shared_ptr<RunningCount> count(new RunningCount(fresh), [this, key](RunningCount* gone) {
-    clients_.erase(key);
-    delete gone;
-  });
+  std::shared_ptr<CommonPlaces> common;
+  if (common_ != nullptr) {
+    common = common_->OfClient(key);
+    fresh = {.common = common.get()};
+  }
+  std::shared_ptr<RunningCount> count(new RunningCount(fresh),
+                                      [this, key, common](RunningCount* gone) {
+                                        if (common != nullptr) common->TakeBackAll(gone->most);
+                                        clients_.erase(key);
+                                        delete gone;
+                                      });
   known = count;
   return count;
 }
@@ -161,12 +177,15 @@ std::shared_ptr<RunningCount> Admission::CountOf(const PathInfo& client) {
 absl::Status Admission::Admit(RunningCount* client, uint16_t method, What what,
                               AdmittedCall* call) {
   RunningCount* const of_method = methods_counts_[method];
-  if (client != nullptr && client->running >= client->most) return RefuseClient(*client);
-  if (of_method != nullptr && of_method->running >= of_method->most) {
+  if (client != nullptr && !client->HasPlace()) return RefuseClient(*client);
+  if (of_method != nullptr && !of_method->HasPlace()) {
+    if (client != nullptr) client->GiveBack();
     return RefuseMethod(*of_method, method);
   }
   call->in_adaptive = adaptive_.has_value() && what == What::kCall;
   if (call->in_adaptive && !adaptive_->Admit(clock_.NowNs(), method, &call->ticket)) {
+    if (client != nullptr) client->GiveBack();
+    if (of_method != nullptr) of_method->GiveBack();
     return RefuseAdaptively();
   }
   call->client = client;
@@ -177,8 +196,11 @@ absl::Status Admission::Admit(RunningCount* client, uint16_t method, What what,
 }
 
 void Admission::Release(const AdmittedCall& call, AdaptiveLimit::End end) {
-  if (call.client != nullptr) --call.client->running;
-  if (call.method != nullptr) --call.method->running;
+  for (RunningCount* const count : {call.client, call.method}) {
+    if (count == nullptr) continue;
+    --count->running;
+    count->GiveBack();
+  }
   if (!call.in_adaptive) return;
   adaptive_->OnEnd(clock_.NowNs(), call.ticket, end);
   stats_.adaptive_limit = adaptive_->limit();
@@ -186,13 +208,13 @@ void Admission::Release(const AdmittedCall& call, AdaptiveLimit::End end) {
 
 absl::Status Admission::RefuseClient(const RunningCount& client) {
   ++stats_.refused_by_client_limit;
-  return OverLimit(StrCat("this client has ", client.running,
+  return OverLimit(StrCat("this client has ", client.limit(),
                           " calls running, as many as ServerLimits::per_client allows"));
 }
 
 absl::Status Admission::RefuseMethod(const RunningCount& method, uint16_t number) {
   ++stats_.refused_by_method_limit;
-  return OverLimit(StrCat("method ", FullName(*methods_->Find(number)), " has ", method.running,
+  return OverLimit(StrCat("method ", FullName(*methods_->Find(number)), " has ", method.limit(),
                           " calls running, as many as ServerLimits::per_method allows"));
 }
 

@@ -3,13 +3,14 @@
 // A server without limits has none of this.
 //
 // What a call counts for is found without a look-up: its method's count is at its number, and its
-// client's count is its connection's.
+// client's count is its connection's. Of a server with several engines each has one of these, and
+// what is one number for all of them lies in their CommonLimits.
 //
 // Threads: the engine's, but for Check().
-// Lifetime: a member of the ServerCore; goes after its connections.
+// Lifetime: a member of the ServerCore; goes after its connections, and before the CommonLimits.
 // Errors: RESOURCE_EXHAUSTED, "not run", names the limit.
 // Invariants: what Admit() has counted, Release() counts down once. A count's `running` is the
-//   number of calls whose AdmittedCall refers to it.
+//   number of calls whose AdmittedCall refers to it, and at most its `most`.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,7 @@
 #include "absl/status/status.h"
 #include "core/clock.h"
 #include "rpc/server/adaptive_limit.h"
+#include "rpc/server/common_limits.h"
 #include "rpc/server/dispatch.h"
 #include "rpc/server/server_limits.h"
 #include "rpc/server/server_tallies.h"
@@ -33,7 +35,24 @@ namespace weft {
 // Calls that run, of one client or one method.
 struct RunningCount {
   uint32_t running = 0;
-  uint32_t most = 0;
+  uint32_t most = 0;  // with `common`: the places that this engine has now
+  // Of all engines of the server; null: it has one, or nobody else counts towards this.
+  CommonPlaces* common = nullptr;
+
+  // Whether one more may run; of common places it may take some.
+  bool HasPlace() {
+    if (running < most) [[likely]]
+      return true;
+    if (common == nullptr) return false;
+    most += common->Take();
+    return running < most;
+  }
+  // After fewer run, or none of those for which there was a place: others may have the common ones.
+  void GiveBack() {
+    if (common != nullptr) most -= common->TakeBack(most - running);
+  }
+  // The limit.
+  uint32_t limit() const { return common == nullptr ? most : common->most(); }
 };
 
 // What one call counts for. A member of its ServerCall.
@@ -48,13 +67,14 @@ class Admission {
  public:
   enum class What : uint8_t { kCall = 1, kStream = 2 };
 
-  // INVALID_ARGUMENT names the option.
-  static absl::Status Check(const ServerLimits& limits);
-  // Null if `limits` has none. All outlive it.
+  // INVALID_ARGUMENT names the option. Of a server with so many engines.
+  static absl::Status Check(const ServerLimits& limits, uint32_t engines = 1);
+  // Null if `limits` has none. All outlive it. `common`: null for a server with one engine.
   static std::unique_ptr<Admission> Make(const ServerLimits& limits, const Clock& clock,
-                                         ServerTallies& stats);
+                                         ServerTallies& stats, CommonLimits* common = nullptr);
 
-  Admission(const ServerLimits& limits, const Clock& clock, ServerTallies& stats);
+  Admission(const ServerLimits& limits, const Clock& clock, ServerTallies& stats,
+            CommonLimits* common = nullptr);
   // REQUIRES: no call counts, and no client's count is kept.
   ~Admission();
   Admission(const Admission&) = delete;
@@ -84,6 +104,7 @@ class Admission {
   const ServerLimits& limits_;
   const Clock& clock_;
   ServerTallies& stats_;
+  CommonLimits* const common_;  // null: the server has one engine
 
   // By Bind().
   const DispatchTable* methods_ = nullptr;

@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "core/strings.h"
@@ -92,6 +94,11 @@ TEST_F(AdmissionTest, OptionsThatMakeNoSenseAreNamed) {
   EXPECT_EQ(why({.adaptive_least = 0}),
             "ServerLimits::adaptive_least is 0, adaptive_most 4096; 1 to 1048576 are allowed, the "
             "least first");
+  EXPECT_EQ(ToStd(Admission::Check({.adaptive = true, .adaptive_most = 2}, 3).message()),
+            "ServerLimits::adaptive_most is 2 beside 3 engines, each of which has a part of it; "
+            "set it to 3 or more");
+  EXPECT_TRUE(Admission::Check({.adaptive = true, .adaptive_most = 3}, 3).ok());
+  EXPECT_TRUE(Admission::Check({.adaptive_most = 2}, 3).ok()) << "it is not used";
   EXPECT_EQ(why({.adaptive_least = 5, .adaptive_most = 4}),
             "ServerLimits::adaptive_least is 5, adaptive_most 4; 1 to 1048576 are allowed, the "
             "least first");
@@ -212,6 +219,167 @@ TEST_F(AdmissionTest, AClientIsForgottenWithItsLastConnection) {
   EXPECT_EQ(CountOf(Process(77)), second);
   second = nullptr;
   EXPECT_EQ(admission_->clients(), 0u);
+}
+
+// --- several engines ----------------------------------------------------------------------------
+
+// Each engine of a server has an Admission; what it admits is ended by its number, first in, last
+// out.
+class CommonLimitsTest : public AdmissionTest {
+ protected:
+  ~CommonLimitsTest() override {
+    for (size_t engine = 0; engine < engines_.size(); ++engine) {
+      while (Running(engine) > 0) End(engine);
+    }
+  }
+  void Limit(ServerLimits limits, size_t engines) {
+    limits_ = std::move(limits);
+    common_ = std::make_unique<CommonLimits>(limits_, engines);
+    running_.resize(engines);
+    for (size_t i = 0; i < engines; ++i) {
+      engines_.push_back(Admission::Make(limits_, clock_, stats_, common_.get()));
+      ASSERT_EQ(engines_.back()->Bind(methods_), absl::OkStatus());
+    }
+  }
+  std::shared_ptr<RunningCount> CountAt(size_t engine, PeerIdentity identity) {
+    PathInfo path;
+    path.identity = std::move(identity);
+    return engines_[engine]->CountOf(path);
+  }
+  absl::Status Admit(size_t engine, RunningCount* client = nullptr, const char* method = "Echo") {
+    AdmittedCall call;
+    const absl::Status status =
+        engines_[engine]->Admit(client, NumberOf(method), What::kCall, &call);
+    if (status.ok()) running_[engine].push_back(call);
+    return status;
+  }
+  // So many at most: those that were admitted.
+  size_t AdmitMany(size_t engine, size_t most, RunningCount* client = nullptr) {
+    size_t count = 0;
+    while (count < most && Admit(engine, client).ok()) ++count;
+    return count;
+  }
+  void End(size_t engine) {
+    engines_[engine]->Release(running_[engine].back(), AdaptiveLimit::End::kServed);
+    running_[engine].pop_back();
+  }
+  size_t Running(size_t engine) const { return running_[engine].size(); }
+
+  std::unique_ptr<CommonLimits> common_;
+  std::vector<std::unique_ptr<Admission>> engines_;
+  std::vector<std::vector<AdmittedCall>> running_;  // [engine]
+};
+
+TEST_F(CommonLimitsTest, AMethodsLimitIsOneNumberForAllEngines) {
+  Limit({.per_method = {{"weft.test.Probe/Echo", 4}}}, 3);
+  EXPECT_EQ(AdmitMany(0, 10), 4u) << "one engine may have all of it";
+  EXPECT_TRUE(Says(Admit(1), "method weft.test.Probe/Echo has 4 calls running, as many as"));
+  EXPECT_TRUE(Admit(1, nullptr, "Fail").ok()) << "another method";
+  End(0);
+  EXPECT_TRUE(Admit(1).ok());
+  EXPECT_FALSE(Admit(2).ok());
+  EXPECT_FALSE(Admit(0).ok());
+  EXPECT_EQ(stats_.refused_by_method_limit, 4u);
+}
+
+TEST_F(CommonLimitsTest, AClientsLimitIsOneNumberForAllEngines) {
+  Limit({.per_client = 3}, 2);
+  const auto here = CountAt(0, Process(77));
+  const auto there = CountAt(1, Process(77));
+  const auto other = CountAt(1, Process(78));
+  EXPECT_EQ(AdmitMany(0, 2, here.get()), 2u);
+  EXPECT_EQ(AdmitMany(1, 10, there.get()), 1u);
+  EXPECT_TRUE(Says(Admit(0, here.get()), "this client has 3 calls running, as many as"));
+  EXPECT_EQ(AdmitMany(1, 10, other.get()), 3u);
+  // Who has proved nothing is a connection, and that is one engine's.
+  const auto nobody = CountAt(0, {});
+  EXPECT_EQ(AdmitMany(0, 10, nobody.get()), 3u);
+  EXPECT_EQ(common_->clients(), 2u);
+  while (Running(0) + Running(1) > 0) End(Running(0) > 0 ? 0 : 1);
+}
+
+TEST_F(CommonLimitsTest, WhatIsOverAnotherLimitKeepsNoPlaceFromOtherEngines) {
+  Limit({.per_client = 1,
+         .per_method = {{"weft.test.Probe/Echo", 1}, {"weft.test.Probe/Fail", 1}},
+         .adaptive = true,
+         .adaptive_most = 1},
+        2);
+  const auto first = CountAt(0, Process(77));
+  const auto here = CountAt(0, Process(78));
+  const auto there = CountAt(1, Process(78));
+  ASSERT_TRUE(Admit(0, first.get()).ok());
+  EXPECT_TRUE(Says(Admit(0, here.get()), "method weft.test.Probe/Echo has 1"));
+  EXPECT_TRUE(Says(Admit(0, here.get(), "Fail"), "ServerLimits::adaptive allows 1 now"));
+  EXPECT_TRUE(Admit(1, there.get(), "Fail").ok()) << "its places are where they were";
+  while (Running(0) + Running(1) > 0) End(Running(0) > 0 ? 0 : 1);
+}
+
+TEST_F(CommonLimitsTest, OfALargeLimitAnEighthAtMostLiesUnusedAndNeverIsThereMore) {
+  constexpr size_t kMost = 640;
+  Limit({.per_method = {{"weft.test.Probe/Echo", kMost}}}, 4);
+  // Each of three has had some, and has as many unused as it may have.
+  for (const size_t engine : {1, 2, 3}) {
+    EXPECT_EQ(AdmitMany(engine, 50), 50u);
+    while (Running(engine) > 2) End(engine);
+  }
+  const size_t before = 3 * 2;
+  const size_t alone = AdmitMany(0, 2 * kMost);
+  EXPECT_GT(before + alone, kMost * 7 / 8);
+  EXPECT_LT(before + alone, kMost) << "the others have nothing unused: this tests nothing";
+  // What they have, they may use.
+  size_t all = before + alone;
+  for (const size_t engine : {1, 2, 3}) all += AdmitMany(engine, 2 * kMost);
+  EXPECT_EQ(all, kMost);
+  for (const size_t engine : {0, 1, 2, 3}) EXPECT_FALSE(Admit(engine).ok());
+  for (const size_t engine : {0, 1, 2, 3}) {
+    while (Running(engine) > 0) End(engine);
+  }
+  EXPECT_GT(AdmitMany(2, 2 * kMost), kMost * 7 / 8) << "whichever engine it is";
+}
+
+TEST_F(CommonLimitsTest, AClientThatLeavesAnEngineLeavesItsPlacesToTheOthers) {
+  constexpr size_t kMost = 640;
+  Limit({.per_client = kMost}, 2);
+  auto here = CountAt(0, Process(77));
+  auto there = CountAt(1, Process(77));
+  EXPECT_EQ(AdmitMany(0, 100, here.get()), 100u);
+  while (Running(0) > 0) End(0);
+  here = nullptr;
+  EXPECT_EQ(common_->clients(), 1u);
+  EXPECT_EQ(AdmitMany(1, 2 * kMost, there.get()), kMost);
+  while (Running(1) > 0) End(1);
+  there = nullptr;
+  EXPECT_EQ(common_->clients(), 0u) << "it is forgotten with its last connection";
+}
+
+TEST_F(CommonLimitsTest, EnginesThatTakeAndGiveAtTheSameTimeNeverHaveMoreThanTheLimit) {
+  for (const uint32_t most : {2u, 300u}) {
+    CommonPlaces places(most, 3);
+    std::atomic<uint32_t> running = 0;
+    const auto run = [&] {
+      RunningCount count = {.common = &places};
+      for (uint32_t i = 0; i < 20'000; ++i) {
+        // Up to its equal part and beyond, and down again.
+        if (i / most % 2 == 0 && count.HasPlace()) {
+          ++count.running;
+          EXPECT_LE(++running, most);
+        } else if (count.running > 0) {
+          --running;
+          --count.running;
+          count.GiveBack();
+        }
+      }
+      running -= count.running;
+      places.TakeBackAll(count.most);
+    };
+    std::vector<std::thread> engines;
+    for (int i = 0; i < 3; ++i) engines.emplace_back(run);
+    for (std::thread& engine : engines) engine.join();
+    EXPECT_EQ(running.load(), 0u);
+    uint32_t all = 0;
+    while (const uint32_t taken = places.Take()) all += taken;
+    EXPECT_EQ(all, most) << "none is lost, and none is there twice";
+  }
 }
 
 }  // namespace

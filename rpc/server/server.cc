@@ -49,12 +49,6 @@ absl::Status CheckEngines(const ServerOptions& options) {
                                              "\" beside ", options.engines,
                                              " engines: a server with peers has one engine"));
   }
-  if (options.limits.per_client != 0 || !options.limits.per_method.empty()) {
-    return absl::InvalidArgumentError(
-        StrCat("ServerOptions::limits has per_client or per_method beside ", options.engines,
-               " engines, which count apart; a server with one engine can have them, and "
-               "ServerLimits::adaptive any"));
-  }
   return absl::OkStatus();
 }
 
@@ -69,6 +63,25 @@ absl::Status CheckExactlyOnce(const ServerOptions& options) {
       " beside ", options.engines > 1 ? StrCat(options.engines, " engines") : "a handover_path",
       ": calls that run exactly once need one engine of one process; set max_sessions to 0, and no "
       "completion_store"));
+}
+
+// What one engine of several has of the server's numbers, so that all have what the option says:
+// docs/guide.md, "Several engines". REQUIRES: number < options.engines.
+ServerOptions PartOf(const ServerOptions& options, uint32_t number) {
+  const uint32_t engines = options.engines;
+  ServerOptions part = options;
+  if (engines == 1) return part;
+  const auto of = [&](uint32_t all) {
+    return std::max(1u, all / engines + (number < all % engines ? 1 : 0));
+  };
+  part.limits.adaptive_least = of(options.limits.adaptive_least);
+  part.limits.adaptive_most = of(options.limits.adaptive_most);
+  // Every request that may be sent has room when nothing else runs, as with one engine; also as a
+  // message of a stream, for which there is half.
+  part.max_running_bytes =
+      std::max(options.max_running_bytes / engines,
+               2 * std::min(options.max_running_bytes / 2, options.max_request_bytes));
+  return part;
 }
 
 std::vector<EngineCore*> EnginesOf(const std::vector<std::unique_ptr<ServerCore>>& cores) {
@@ -100,8 +113,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(Engine& engine,
 
 std::unique_ptr<Server> Server::Make(Engines own_engines, const ServerOptions& options) {
   Cores cores;
-  for (const std::unique_ptr<Engine>& engine : own_engines) {
-    cores.push_back(std::make_unique<ServerCore>(CoreOf(*engine), options));
+  std::shared_ptr<CommonLimits> common;
+  if (options.engines > 1) {
+    common = std::make_shared<CommonLimits>(options.limits, options.engines);
+  }
+  for (uint32_t number = 0; number < own_engines.size(); ++number) {
+    cores.push_back(std::make_unique<ServerCore>(CoreOf(*own_engines[number]),
+                                                 PartOf(options, number), common));
   }
   return std::unique_ptr<Server>(new Server(std::move(own_engines), std::move(cores)));
 }
@@ -145,7 +163,7 @@ absl::Status Server::Check(const ServerOptions& options) {
                                              options.rebalance_us, "; 0 or ", kShortestRebalanceUs,
                                              " to ", kLongestRebalanceUs, " are allowed"));
   }
-  WEFT_RETURN_IF_ERROR(Admission::Check(options.limits));
+  WEFT_RETURN_IF_ERROR(Admission::Check(options.limits, options.engines));
   return CheckStreamOptions("ServerOptions", options.max_streams, options.stream_window_messages,
                             options.stream_window_bytes);
 }

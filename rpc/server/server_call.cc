@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/block_memory.h"
 #include "core/process_wide.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -19,6 +20,7 @@ namespace {
 
 // The arena's own first block: both messages of most methods, without a heap block.
 constexpr size_t kFirstBlockBytes = 1024;
+constexpr size_t kFirstBlockUnits = kFirstBlockBytes / sizeof(std::max_align_t);
 
 }  // namespace
 
@@ -107,13 +109,17 @@ AdaptiveLimit::End ServerCall::HowEnded(const absl::Status& status) const {
 
 void ServerCall::CompleteHandedOver() { connection_->Complete(*this, std::move(status_)); }
 
+void ServerCall::GiveFirstBlock::operator()(std::max_align_t* block) const {
+  GiveTable(block, kFirstBlockUnits);
+}
+
 void ServerCall::MakeMessages(const MethodDescriptor& method) {
   if (arena_) {
     arena_->Reset();
   } else {
-    first_block_.reset(new char[kFirstBlockBytes]);
+    first_block_.reset(TakeTable<std::max_align_t>(kFirstBlockUnits));
     google::protobuf::ArenaOptions options;
-    options.initial_block = first_block_.get();
+    options.initial_block = reinterpret_cast<char*>(first_block_.get());
     options.initial_block_size = kFirstBlockBytes;
     arena_.emplace(options);
   }

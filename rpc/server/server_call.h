@@ -20,6 +20,7 @@
 #include <google/protobuf/message_lite.h>
 
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
@@ -241,7 +242,11 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   AdmittedCall admitted_;      // while is_counted_
   uint32_t unsent_bytes_ = 0;  // while its reply waits: in ServerStats::unsent_reply_bytes
   FrameMemory frame_memory_;
-  std::unique_ptr<char[]> first_block_;  // of arena_, kept for ever once used
+  // Of arena_, kept for ever once used.
+  struct GiveFirstBlock {
+    void operator()(std::max_align_t* block) const;
+  };
+  std::unique_ptr<std::max_align_t[], GiveFirstBlock> first_block_;
   std::optional<google::protobuf::Arena> arena_;
 };
 

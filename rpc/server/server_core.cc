@@ -17,10 +17,12 @@
 
 namespace weft {
 
-ServerCore::ServerCore(EngineCore& engine, const ServerOptions& options)
+ServerCore::ServerCore(EngineCore& engine, const ServerOptions& options,
+                       std::shared_ptr<CommonLimits> common)
     : engine_(engine),
       options_(options),
-      admission_(Admission::Make(options_.limits, engine.clock(), stats_)),
+      common_limits_(std::move(common)),
+      admission_(Admission::Make(options_.limits, engine.clock(), stats_, common_limits_.get())),
       // Not 0, which is none.
       peers_(*this, engine, options.peer_id, SecureRandom64() | 1) {}
 
@@ -110,18 +112,20 @@ void ServerCore::EndSlowest() {
     for (ServerConnection& one : connections_) {
       if (slowest == nullptr || one.unsent_bytes() > slowest->unsent_bytes()) slowest = &one;
     }
-    slowest->EndSlowReader(
-        StrCat(stats_.unsent_reply_bytes.value(),
-               " bytes of replies wait for clients to take them, more than ",
-               "half of ServerOptions::max_running_bytes, and most of them for this one"));
+    slowest->EndSlowReader(StrCat(stats_.unsent_reply_bytes.value(),
+                                  " bytes of replies wait for clients to take them, more than ",
+                                  "half of ServerOptions::max_running_bytes",
+                                  options_.engines > 1 ? " for each engine" : "",
+                                  ", and most of them for this one"));
   }
 }
 
 absl::Status ServerCore::RunningBytesError() const {
-  return NotRunError(absl::StatusCode::kResourceExhausted,
-                     StrCat("requests and replies of ", stats_.running_bytes.value(),
-                            " bytes are running; this server takes ", options_.max_running_bytes,
-                            " at most (not run, safe to retry)"));
+  return NotRunError(
+      absl::StatusCode::kResourceExhausted,
+      StrCat("requests and replies of ", stats_.running_bytes.value(),
+             " bytes are running; this server takes ", options_.max_running_bytes,
+             options_.engines > 1 ? " on each engine" : "", " at most (not run, safe to retry)"));
 }
 
 absl::Status ServerCore::RequestTooLargeError(size_t bytes) const {

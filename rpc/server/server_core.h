@@ -48,7 +48,10 @@ namespace weft {
 
 class ServerCore final : private Acceptor, private PeerSessions::Host, private Timer {
  public:
-  ServerCore(EngineCore& engine, const ServerOptions& options);
+  // With several engines `options` are this one's part of the server's, and `common` is what is
+  // one number for all of them; null: there is one engine.
+  ServerCore(EngineCore& engine, const ServerOptions& options,
+             std::shared_ptr<CommonLimits> common = nullptr);
   ~ServerCore() override;
 
   absl::Status AddService(Service* service, Executor* executor);
@@ -216,7 +219,8 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
 
   // Engine thread only.
   ServerTallies stats_;
-  const std::unique_ptr<Admission> admission_;  // null: there are no limits
+  const std::shared_ptr<CommonLimits> common_limits_;  // null: there is one engine
+  const std::unique_ptr<Admission> admission_;         // null: there are no limits
   struct Listening {
     std::string asked;  // by Listen(); empty: the first engine's
     std::unique_ptr<Listener> listener;

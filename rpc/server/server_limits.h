@@ -20,8 +20,15 @@
 // Calls that wait on purpose until something happens count as long as they do: with the adaptive
 // limit, make them streams, for it takes them for busy workers.
 //
-// With several engines (ServerOptions::engines) each finds out its own adaptive limit, for what it
-// does; limits per client and method would be of one engine's calls, and are refused.
+// WITH SEVERAL ENGINES (ServerOptions::engines) these are the server's numbers, not an engine's:
+// - per_client and per_method count on all engines together, and never more run than the limit. The
+//   engines take places for several calls at a time where a limit has 32 for each engine or more,
+//   so that most calls touch nothing that engines share: then a call may be refused when more than
+//   seven eighths of the limit run, while other engines have the rest and do not need it. Smaller
+//   limits are exact, for two atomic operations on common memory in each call that they are for.
+//   (A client that has proved nothing is one connection, which is one engine's: exact, and free.)
+// - adaptive: each engine finds out a limit of its own, for what it does, between its equal parts
+//   of adaptive_least (1 at least) and adaptive_most.
 //
 // docs/tuning.md, "Overload", says how to choose.
 #pragma once
@@ -51,9 +58,9 @@ struct ServerLimits {
   // so that at any overload it does what it can, and what it admits takes about twice as long as
   // alone at most. Streams do not count: they last as long as their ends like.
   bool adaptive = false;
-  // Its bounds: 1 <= adaptive_least <= adaptive_most <= kHighestAdaptiveLimit. Higher least: bursts
-  // of as many calls are taken, and may wait. Lower most: a guard where handlers use what others
-  // need as well, such as memory.
+  // Its bounds: 1 <= adaptive_least <= adaptive_most <= kHighestAdaptiveLimit, and of several
+  // engines adaptive_most is not less than these. Higher least: bursts of as many calls are taken,
+  // and may wait. Lower most: a guard where handlers use what others need as well, such as memory.
   uint32_t adaptive_least = 1;
   uint32_t adaptive_most = 4096;
 };

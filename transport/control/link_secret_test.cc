@@ -5,7 +5,9 @@
 
 #include <sys/socket.h>
 
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,6 +97,29 @@ TEST(LinkSecrets, BothSidesHaveTheSameAndNothingElseHas) {
   EXPECT_NE(Derive(AfterHellos("cliENt", "server"), pair.server(), peer), secret);
   EXPECT_NE(Derive(AfterHellos("client", "serveR"), pair.server(), peer), secret);
   EXPECT_NE(Derive(AfterHellos("clients", "erver"), pair.server(), peer), secret);
+}
+
+// A neighbouring release makes the same of the same connection: the label and the context stand
+// here as docs/wire_format.md has them, and not as constants of what is tested.
+TEST(LinkSecrets, IsMadeAsTheWireFormatSays) {
+  const TlsPair pair;
+  const unsigned char context[81] = {
+      // SHA-256 of "client", and of "server".
+      0x94, 0x8f, 0xe6, 0x03, 0xf6, 0x1d, 0xc0, 0x36, 0xb5, 0xc5, 0x96, 0xdc, 0x09, 0xfe, 0x3c,
+      0xe3, 0xf3, 0xd3, 0x0d, 0xc9, 0x0f, 0x02, 0x4c, 0x85, 0xf3, 0xc8, 0x2d, 0xb2, 0xcc, 0xab,
+      0x67, 0x9d, 0xb3, 0xea, 0xcd, 0x33, 0x43, 0x3b, 0x31, 0xb5, 0x25, 0x23, 0x51, 0x03, 0x2c,
+      0x9b, 0x3e, 0x7a, 0x2e, 0x7a, 0xa7, 0x73, 0x8d, 0x5d, 0xec, 0xdf, 0x0d, 0xd6, 0xc6, 0x26,
+      0x80, 0x85, 0x3c, 0x06,
+      // The nonce's halves, and the kind of tcp.
+      0x08, 0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12,
+      0x11, 10};
+  LinkSecret wanted;
+  ASSERT_TRUE(
+      pair.server().Export("EXPORTER-weft-link", std::as_bytes(std::span(context)), wanted).ok());
+  EXPECT_EQ(Derive(AfterHellos("client", "server"), pair.client(),
+                   WithNonce(0x0102030405060708, 0x1112131415161718)),
+            wanted);
+  EXPECT_EQ(wanted.size(), 48u);
 }
 
 TEST(LinkSecrets, OtherFramesChangeNothing) {
