@@ -171,7 +171,29 @@ void RemoteMemoryCore::Renew() {
   if (renewing_) return;
   renewing_ = true;
   const absl::Status asked = connection_->memory().Renew(options_.lease_us * kNsPerUs, this);
-  if (!asked.ok()) renewing_ = false;  // the next operation tries again
+  if (asked.ok()) return;
+  renewing_ = false;
+  LookAtLeaseHalfThrough();  // and try again, if there is something to look for
+}
+
+// Half of what is left of the lease.
+void RemoteMemoryCore::LookAtLeaseHalfThrough() {
+  const uint64_t now_ns = engine_.clock().NowNs();
+  renew_at_ns_ = usable_until_ns() > now_ns ? now_ns + (usable_until_ns() - now_ns) / 2 : now_ns;
+}
+
+// When what is under way needs a renewal. kNever: it is asked for, or too late, or there is no
+// lease: OnGranted() or OnEnded() follows, or nothing needs one.
+uint64_t RemoteMemoryCore::RenewalDueNs() const {
+  const bool may_renew =
+      Lease::state() == Lease::State::kHeld && !renewing_ && renew_at_ns_ < usable_until_ns();
+  return may_renew ? renew_at_ns_ : kNever;
+}
+
+void RemoteMemoryCore::RenewIfDue(uint64_t now_ns) {
+  if (!in_use() || now_ns < RenewalDueNs()) return;
+  if (now_ns < usable_until_ns()) return Renew();
+  renew_at_ns_ = usable_until_ns();  // nobody has driven the engine: its end is on its way
 }
 
 void RemoteMemoryCore::GiveBack() {
@@ -188,20 +210,21 @@ void RemoteMemoryCore::OnGranted() {
   renewing_ = false;
   lacks_lease_ = false;
   client_.PeerAnswered();
-  const uint64_t now_ns = engine_.clock().NowNs();
-  renew_at_ns_ = usable_until_ns() > now_ns ? now_ns + (usable_until_ns() - now_ns) / 2 : now_ns;
+  LookAtLeaseHalfThrough();
   if (remote().length != size_) {
     GiveBack();
     return Refuse(absl::DataLossError(StrCat("the owner grants ", remote().length,
                                              " bytes on a handle of ", size_)),
                   /*for_good=*/true);
   }
+  if (in_use()) WakeBy(RenewalDueNs());
   Report(absl::OkStatus());
   Pump();
 }
 
 void RemoteMemoryCore::OnEnded(const absl::Status& why) {
   renewing_ = false;
+  outlived_ = outlived_ || posted_ > 0;
   if (giving_back_ || gone_ != nullptr) return;
   if (absl::IsUnavailable(why)) return;  // OnConnectionLost() follows
   if (absl::IsDeadlineExceeded(why) || absl::IsCancelled(why)) {
@@ -224,6 +247,7 @@ void RemoteMemoryCore::OnConnected(Connection& connection) {
   connection_ = &connection;
   no_proof_memory_ = false;
   lacks_lease_ = false;
+  outlived_ = false;
   if (wanted()) Ask();
 }
 
@@ -438,7 +462,7 @@ void RemoteMemoryCore::AskForProof(RemoteOperation& operation) {
   const absl::StatusOr<Posted> asked = PostProof(operation);
   operation.proof_asked = asked.ok();
   operation.state = RemoteOperation::State::kPosted;
-  if (asked.ok() && *asked == Posted::kPending) return;
+  if (asked.ok() && *asked == Posted::kPending) return WakeBy(RenewalDueNs());
   if (absl::IsResourceExhausted(asked.status()) || absl::IsFailedPrecondition(asked.status())) {
     // OnRoom() or OnConnectionLost() comes.
     operation.state = RemoteOperation::State::kWritten;
@@ -552,15 +576,28 @@ void RemoteMemoryCore::OnOperationComplete(RemoteOperation& operation, const abs
 
 absl::Status RemoteMemoryCore::LossText(const RemoteOperation& operation,
                                         const absl::Status& why) const {
-  if (absl::IsPermissionDenied(why)) return WithDelivery(why, Delivery::kMayHaveRun);
   const char* what = operation.kind == RemoteOperation::Kind::kRead
                          ? " (nothing was changed, safe to retry)"
                          : " (it may have been carried out)";
+  if (absl::IsPermissionDenied(why)) {
+    return WithDelivery(RefusalText(why, what), Delivery::kMayHaveRun);
+  }
   const std::string text =
       absl::StrCat("lost the connection to ", client_.address(), ": ", why.message(), what);
   return WithDelivery(
       absl::IsDataLoss(why) ? absl::DataLossError(text) : absl::UnavailableError(text),
       Delivery::kMayHaveRun);
+}
+
+// The owner has refused what it grants by the handle: it has closed the lease.
+absl::Status RemoteMemoryCore::RefusalText(const absl::Status& why, const char* what) const {
+  if (absl::IsAborted(refused_)) return absl::AbortedError(absl::StrCat(refused_.message(), what));
+  const bool is_over = outlived_ || Lease::state() != Lease::State::kHeld ||
+                       engine_.clock().NowNs() >= usable_until_ns();
+  if (!is_over) return why;  // what the owner says of it is not here yet
+  return absl::UnavailableError(StrCat(
+      "the lease on memory of ", client_.address(),
+      " ended before the operation: it was not renewed in time, or its handle has expired", what));
 }
 
 void RemoteMemoryCore::End(RemoteOperation& operation, absl::Status status) {
@@ -582,20 +619,26 @@ void RemoteMemoryCore::FailWaiting(const absl::Status& status) {
 
 // --- deadlines ----------------------------------------------------------------------------------
 
+// Of one that gets under way; its lease is to last as long.
 void RemoteMemoryCore::WatchDeadline(RemoteOperation& operation) {
-  if (options_.timeout_us == 0) return;
-  operation.KeepPieces();
-  const uint64_t now_ns = engine_.InTurn() ? engine_.turn_ns() : engine_.clock().NowNs();
-  operation.deadline_ns = now_ns + options_.timeout_us * kNsPerUs;
-  watched_.PushBack(&operation);
-  // Armed for a late one, it may be behind.
-  if (!armed() || operation.deadline_ns < Timer::deadline_ns()) {
-    engine_.timers().Schedule(this, operation.deadline_ns);
+  uint64_t due_ns = RenewalDueNs();
+  if (options_.timeout_us != 0) {
+    operation.KeepPieces();
+    const uint64_t now_ns = engine_.InTurn() ? engine_.turn_ns() : engine_.clock().NowNs();
+    operation.deadline_ns = now_ns + options_.timeout_us * kNsPerUs;
+    watched_.PushBack(&operation);
+    due_ns = std::min(due_ns, operation.deadline_ns);
   }
+  WakeBy(due_ns);
+}
+
+// The timer may be set for a late one, behind that.
+void RemoteMemoryCore::WakeBy(uint64_t due_ns) {
+  if (due_ns < (armed() ? Timer::deadline_ns() : kNever)) engine_.timers().Schedule(this, due_ns);
 }
 
 void RemoteMemoryCore::ArmTimer() {
-  uint64_t next_ns = kNever;
+  uint64_t next_ns = in_use() ? RenewalDueNs() : kNever;
   for (const Deadlines* list : {&watched_, &late_}) {
     if (const RemoteOperation* first = list->Front()) {
       next_ns = std::min(next_ns, first->deadline_ns);
@@ -622,6 +665,7 @@ void RemoteMemoryCore::OnTimer() {
     client_.EndConnection(
         absl::UnavailableError(StrCat("the client gave up the connection: ", why)), why);
   }
+  RenewIfDue(now_ns);
   DeliverAgain();
   ArmTimer();
   if (gone_ != nullptr) return LookForTheEnd();  // this may be gone now

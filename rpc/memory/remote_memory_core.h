@@ -3,12 +3,18 @@
 //   Of the lease (Lease::State says the same of the protocol):
 //     no connection      -> ask, when there is one and somebody waits
 //     asked              -> held: OnGranted(). refused, none: OnEnded()
-//     held               operations are posted. Used in the second half of its time, it is renewed;
-//                        not used, it lapses. -> none: OnEnded(), the connection is lost
+//     held               operations are posted. In the second half of its time it is renewed, by
+//                        the next operation that begins or, while one is under way, by the timer.
+//                        Not used, it lapses. -> none: OnEnded(), the connection is lost
 //     refused            for good: every operation ends with the owner's answer
 //
+// A renewal makes the owner's registration last longer, under its key: so it is as good for what is
+// posted as for what comes. The timer is set for it when something gets under way, unless it fires
+// earlier anyway, and is not set again when it fires and nothing is: most operations do not touch
+// it. It is the engine's: a holder that nobody drives, or that stands still, renews nothing.
+//
 // Deadlines. All operations have the same time, so those that have not ended stand in a list in the
-// order of their deadlines, and one timer watches the first. One that has not been sent ends there
+// order of their deadlines, and the timer watches the first. One that has not been sent ends there
 // and is gone. One that is posted has its callback called and is late: the transport has it, and
 // its local memory, until it completes, as all do at the latest when the connection ends, which
 // happens kLatePatienceUs after the first deadline of one that is late.
@@ -171,7 +177,7 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   void OnConnectionLost() override;
   void OnNoConnection(const absl::Status& why) override;
   void OnRoom() override;
-  // Timer: of deadlines.
+  // Timer: of deadlines, and of the lease while something is under way.
   void OnTimer() override;
   // Lease.
   void OnGranted() override;
@@ -182,8 +188,12 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   absl::Status CheckRights(const RemoteOperation& operation) const;
 
   bool wanted() const { return !waiting_.empty() || on_opened_; }
+  bool in_use() const { return posted_ > 0 || !waiting_.empty(); }
   bool Usable();
   void Renew();
+  void LookAtLeaseHalfThrough();
+  uint64_t RenewalDueNs() const;
+  void RenewIfDue(uint64_t now_ns);
   void GiveBack();
   void Ask();
   void Refuse(const absl::Status& why, bool for_good);
@@ -203,6 +213,7 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   void WatchDeadline(RemoteOperation& operation);
   void Expire(RemoteOperation& operation);
   void EndLate(RemoteOperation& operation);
+  void WakeBy(uint64_t due_ns);
   void ArmTimer();
   void Leave(RemoteOperation& operation);
   void Pump();
@@ -210,6 +221,7 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   void FailWaiting(const absl::Status& status);
   void Report(const absl::Status& opened);
   absl::Status LossText(const RemoteOperation& operation, const absl::Status& why) const;
+  absl::Status RefusalText(const absl::Status& why, const char* what) const;
   void LookForTheEnd();
 
   // Constant after construction.
@@ -228,7 +240,8 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   bool leaving_ = false;  // refused_ until the connection is lost: its server is about to shut down
   bool renewing_ = false;
   bool giving_back_ = false;
-  uint64_t renew_at_ns_ = 0;
+  bool outlived_ = false;  // on this connection a lease has ended before what was posted under it
+  uint64_t renew_at_ns_ = 0;  // of a lease that is held
   Function<void(absl::Status)> on_opened_;
 
   using Deadlines = IntrusiveList<RemoteOperation, RemoteDeadlineTag>;
