@@ -245,7 +245,7 @@ void RemoteMemoryCore::Refuse(const absl::Status& why, bool for_good) {
 
 void RemoteMemoryCore::OnConnected(Connection& connection) {
   connection_ = &connection;
-  no_proof_memory_ = false;
+  proofs_.OnConnected();
   lacks_lease_ = false;
   outlived_ = false;
   if (wanted()) Ask();
@@ -257,14 +257,12 @@ void RemoteMemoryCore::OnConnectionLeaving(const absl::Status& why) {
   refused_ = why;
   Report(why);
   FailWaiting(why);
-  EndProof();
+  EndTheQuestion();
 }
 
 void RemoteMemoryCore::OnConnectionLost() {
   connection_ = nullptr;
-  // There is nobody to ask any more: what has not arrived is lost, or is in the socket of an owner
-  // who has not seen the end of the connection yet.
-  SetArrived(writes_begun_);
+  proofs_.OnConnectionLost();
   if (std::exchange(leaving_, false)) refused_ = absl::OkStatus();
   while (RemoteOperation* const operation = written_.PopFront()) {
     --posted_;
@@ -353,10 +351,10 @@ Posted RemoteMemoryCore::BeginFromCallback(RemoteOperation& operation, const abs
 absl::StatusOr<Posted> RemoteMemoryCore::Post(RemoteOperation& operation, bool* room) {
   ++posted_;
   operation.state = RemoteOperation::State::kPosted;
-  operation.proves = writes_ended_;  // of an atomic
+  proofs_.SetWhatItProves(operation);  // an atomic
   const absl::StatusOr<Posted> posted = Submit(operation);
   if (posted.ok() && *posted == Posted::kPending) {
-    if (operation.kind == RemoteOperation::Kind::kWrite) ++writes_begun_;
+    if (operation.kind == RemoteOperation::Kind::kWrite) proofs_.OnWriteBegun();
     return posted;
   }
   --posted_;
@@ -458,7 +456,7 @@ void RemoteMemoryCore::Pump() {
 // An acknowledged write is over here. The proof behind it says when it has arrived; where there can
 // be none, it ends.
 void RemoteMemoryCore::AskForProof(RemoteOperation& operation) {
-  operation.proves = writes_ended_;
+  proofs_.SetWhatItProves(operation);
   const absl::StatusOr<Posted> asked = PostProof(operation);
   operation.proof_asked = asked.ok();
   operation.state = RemoteOperation::State::kPosted;
@@ -468,26 +466,19 @@ void RemoteMemoryCore::AskForProof(RemoteOperation& operation) {
     operation.state = RemoteOperation::State::kWritten;
     return written_.PushBack(&operation);
   }
-  if (asked.ok()) CountEnd(operation, /*ok=*/true);
+  if (asked.ok()) proofs_.OnEnded(operation, /*ok=*/true);
   --posted_;
   End(operation, WithDelivery(asked.status(), Delivery::kMayHaveRun));
 }
 
-// By the owner's card, or else by its engine. A read that the owner does not grant any more would
-// end the connection (verbs): so only while the lease holds.
+// By the owner's card, or else by its engine.
 absl::StatusOr<Posted> RemoteMemoryCore::PostProof(RemoteOperation& operation) {
   if (connection_ == nullptr) return absl::FailedPreconditionError("not connected");
-  RemoteAccess& memory = connection_->memory();
-  if (memory.reads_prove_writes() && (rights_ & kMayRead) != 0 && !no_proof_memory_ && Usable()) {
-    const absl::StatusOr<const Region*> region = proof_memory_.For(*connection_);
-    no_proof_memory_ = !region.ok();
-    if (region.ok()) {
-      const Transfer last_byte = {*region, 0, remote().Slice(operation.offset, 1)};
-      return memory.Post(TransferKind::kRead, {&last_byte, 1}, &operation);
-    }
+  if ((rights_ & kMayRead) != 0 && proofs_.MayRead(*connection_) && Usable()) {
+    const RemoteSpan last_byte = remote().Slice(operation.offset, 1);
+    return proofs_.Post(*connection_, &last_byte, &client_.SpareByte(), operation);
   }
-  WEFT_RETURN_IF_ERROR(memory.Probe(&operation));
-  return Posted::kPending;
+  return proofs_.Post(*connection_, nullptr, nullptr, operation);
 }
 
 void RemoteMemoryCore::AskForProofs() {
@@ -497,34 +488,16 @@ void RemoteMemoryCore::AskForProofs() {
   }
 }
 
-// The transport is done with a write, or the owner with a proof or an atomic.
-void RemoteMemoryCore::CountEnd(const RemoteOperation& operation, bool ok) {
-  if (operation.kind == RemoteOperation::Kind::kWrite && !operation.proof_asked) {
-    ++writes_ended_;
-  } else if (ok && writes_arrived_ < operation.proves) {
-    SetArrived(operation.proves);
-  }
-}
-
-// Who reads so many arrived sees as many begun at least, and every one that this thread had begun.
-void RemoteMemoryCore::SetArrived(uint64_t writes) {
-  std::atomic_thread_fence(std::memory_order_release);
-  writes_arrived_ = writes;
-}
-
-// A proof that no write waits for, and no caller: without a deadline, as long as the connection is
-// in use.
-void RemoteMemoryCore::Prove() {
+void RemoteMemoryCore::AskTheQuestion() {
   RemoteOperation& operation = *NewOperation();
-  proof_ = &operation;
+  proofs_.OnQuestionBegun(&operation);
   operation.core = this;
   operation.kind = RemoteOperation::Kind::kWrite;
   operation.acknowledged = true;
   operation.pieces = {};
   operation.offset = 0;
   operation.done = [this](const absl::Status&) {
-    proof_ = nullptr;
-    if (std::exchange(prove_again_, false)) Recover();
+    if (proofs_.OnQuestionEnded()) Recover();
   };
   ++posted_;
   AskForProof(operation);
@@ -533,18 +506,15 @@ void RemoteMemoryCore::Prove() {
 void RemoteMemoryCore::Recover() {
   if (gone_ != nullptr || connection_ == nullptr || !refused_.ok()) return;
   if (lacks_lease_) Ask();
-  if (proof_ != nullptr) {
-    prove_again_ = true;
-  } else if (writes_ended_ > writes_arrived_) {
-    Prove();
-  }
+  if (proofs_.WantsQuestion()) AskTheQuestion();
 }
 
 // The connection or this is to end: the owner has as long to answer as behind a deadline.
-void RemoteMemoryCore::EndProof() {
-  if (proof_ == nullptr) return;
-  proof_->deadline_ns = engine_.clock().NowNs();
-  Expire(*proof_);
+void RemoteMemoryCore::EndTheQuestion() {
+  RemoteOperation* const question = proofs_.question();
+  if (question == nullptr) return;
+  question->deadline_ns = engine_.clock().NowNs();
+  Expire(*question);
   ArmTimer();
 }
 
@@ -556,7 +526,9 @@ void RemoteMemoryCore::OnRoom() {
 
 void RemoteMemoryCore::OnOperationComplete(RemoteOperation& operation, const absl::Status& status) {
   const bool is_late = operation.state == RemoteOperation::State::kLate;
-  if (operation.kind != RemoteOperation::Kind::kRead) CountEnd(operation, status.ok());
+  if (operation.kind != RemoteOperation::Kind::kRead) {
+    proofs_.OnEnded(operation, status.ok());
+  }
   if (operation.acknowledged && !operation.proof_asked && !is_late && status.ok()) [[unlikely]] {
     AskForProof(operation);
   } else {
@@ -774,7 +746,7 @@ void RemoteMemoryCore::Shutdown(Waiter* gone) {
       "the RemoteMemory is being destroyed; a callback starts no operation then (not sent)");
   Report(cancelled);
   FailWaiting(cancelled);
-  EndProof();
+  EndTheQuestion();
   early_ends_.RunAll();
   LookForTheEnd();
 }

@@ -19,18 +19,14 @@
 // its local memory, until it completes, as all do at the latest when the connection ends, which
 // happens kLatePatienceUs after the first deadline of one that is late.
 //
-// Writes that have arrived. The end of a write proves no arrival. The end of a proof or an atomic
-// does, for all writes that had ended when it was sent; so does an acknowledged write's end. They
-// are counted, and so are those that it is proven of. A proof is a probe, which the owner's engine
-// answers, or, where the end of a read proves writes (RemoteAccess::reads_prove_writes()) and the
-// handle grants reads, a read of the last byte that was written.
+// Acknowledged writes go on as their proofs (write_proofs.h) when the transport is done with them.
 //
 // Threads: the engine's, but for Check(), HoldWhileLate() and what says so.
 // Lifetime: made by RemoteMemory; ends by Shutdown(), which lets what is posted end and
 //   then deletes it.
 // Invariants: an operation is waiting, posted, written, late, deferred or done; waiting_count_ <=
 //   max_waiting; operations that hold calls back are waiting ones; the memory of a late one is
-//   pinned; writes_ended_ and writes_arrived_ are at most writes_begun_.
+//   pinned.
 #pragma once
 
 #include <array>
@@ -50,10 +46,10 @@
 #include "rpc/client/connection_watcher.h"
 #include "rpc/memory/remote_memory.h"
 #include "rpc/memory/remote_operation.h"
+#include "rpc/memory/write_proofs.h"
 #include "rpc/operation/callback_operations.h"
 #include "transport/engine.h"
 #include "transport/lease.h"
-#include "transport/local_memory.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -87,11 +83,7 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
 
   // A write is on its way, or has ended and may not have arrived. Any thread, which sees what it
   // knows to have ended.
-  bool has_unproven_writes() const {
-    const uint64_t arrived = writes_arrived_;
-    std::atomic_thread_fence(std::memory_order_acquire);  // of SetArrived(): read in this order
-    return arrived != writes_begun_;
-  }
+  bool has_unproven_writes() const { return proofs_.has_unproven(); }
   // No lease could be had when one was asked for last: there were too many. Any thread.
   bool lacks_lease() const { return lacks_lease_; }
   // Asks the owner for what is missing of both: a proof, a lease.
@@ -205,10 +197,8 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   void AskForProof(RemoteOperation& operation);
   absl::StatusOr<Posted> PostProof(RemoteOperation& operation);
   void AskForProofs();
-  void CountEnd(const RemoteOperation& operation, bool ok);
-  void SetArrived(uint64_t writes);
-  void Prove();
-  void EndProof();
+  void AskTheQuestion();
+  void EndTheQuestion();
   void DeliverAgain();
   void WatchDeadline(RemoteOperation& operation);
   void Expire(RemoteOperation& operation);
@@ -259,17 +249,8 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   uint32_t waiting_count_ = 0;
   uint32_t posted_ = 0;                     // late and written ones among them
   IntrusiveList<RemoteOperation> written_;  // kWritten
-  // Of writes that the transport was given, and has not carried out inside the post; of these it is
-  // done with; and of these (the first ones to end) it is known that they have arrived.
-  Tally<uint64_t> writes_begun_;
-  uint64_t writes_ended_ = 0;
-  Tally<uint64_t> writes_arrived_;
+  WriteProofs proofs_;
   Tally<bool> lacks_lease_;
-  RemoteOperation* proof_ = nullptr;  // a question of Prove() that is on its way
-  bool prove_again_ = false;          // more may have ended since
-  bool no_proof_memory_ = false;      // on this connection: it could not be registered
-  std::byte proof_byte_ = {};         // where proofs read to; nobody looks at it
-  LocalMemory proof_memory_{{&proof_byte_, 1}};
   uint32_t done_since_turn_ = 0;  // operations inside their call, since TurnIsDue(); < kDonePerTurn
   bool pumping_ = false;
   std::array<Transfer, kMaxBatchTransfers> transfers_;  // of the batch that is being posted

@@ -14,6 +14,7 @@
 
 #include "rpc/server/exported_memory.h"
 #include "rpc/testing/rpc_test.h"
+#include "transport/local_memory.h"
 #include "weft/status.h"
 
 namespace weft::test {
@@ -59,6 +60,25 @@ class RemoteMemoryTest : public RpcTest {
     std::memset(buffer_->bytes().data() + offset, byte, length);
   }
   uint64_t NumberAt(size_t offset) { return LoadLe64(owned_.data() + offset); }
+  // More than there may be proofs on their way. `behind_each` starts something else.
+  void ManyAcknowledgedWritesFindRoom(Function<void()> behind_each) {
+    constexpr size_t kWrites = 300;
+    StartWithMemory();
+    ASSERT_EQ(Open(), absl::OkStatus());
+    Fill(0, kBytes, 'a');
+    size_t ended = 0;
+    for (size_t i = 0; i < kWrites; ++i) {
+      const RemotePiece piece = {i * 8, slice(i * 8, 8)};
+      memory_->WriteAcknowledged({&piece, 1}, [&, i](const absl::Status& status) {
+        EXPECT_TRUE(status.ok()) << status;
+        EXPECT_TRUE(Same(i * 8, i * 8, 8));
+        ++ended;
+      });
+      behind_each();
+    }
+    ASSERT_TRUE(RunUntil([&] { return ended == kWrites; }));
+    EXPECT_TRUE(StillConnected());
+  }
   bool StillConnected() { return stub_->Echo(Data(), &reply_).ok() && stats().connects == 1; }
   ChannelStats stats() { return channel_->stats(); }
 
@@ -213,20 +233,21 @@ TEST_F(RemoteMemoryOfCardsTest, WithoutTheRightToReadTheEngineAnswers) {
 }
 
 TEST_F(RemoteMemoryOfCardsTest, ManyAcknowledgedWritesFindRoomInTheEnd) {
+  ManyAcknowledgedWritesFindRoom([] {});
+}
+
+// Its registration is there for the channel's next RemoteMemory.
+TEST_F(RemoteMemoryOfCardsTest, ProofsReadToAByteOfTheChannel) {
   StartWithMemory();
-  ASSERT_EQ(Open(), absl::OkStatus());
-  Fill(0, kBytes, 'a');
-  int ended = 0;
-  for (size_t i = 0; i < 300; ++i) {
-    const RemotePiece piece = {i * 8, slice(i * 8, 8)};
-    memory_->WriteAcknowledged(absl::MakeConstSpan(&piece, 1), [&, i](const absl::Status& status) {
-      EXPECT_TRUE(status.ok()) << status;
-      EXPECT_TRUE(Same(i * 8, i * 8, 8));
-      ++ended;
-    });
+  const LocalMemory& byte = internal::ConnectionOf(*channel_).SpareByte();
+  EXPECT_FALSE(byte.has_regions());
+  const RemotePiece piece = {0, slice(0, 8)};
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(Open(), absl::OkStatus());
+    ASSERT_EQ(memory_->WriteAcknowledged({&piece, 1}), absl::OkStatus());
+    memory_.reset();
+    EXPECT_TRUE(byte.has_regions());
   }
-  ASSERT_TRUE(RunUntil([&] { return ended == 300; }));
-  EXPECT_TRUE(StillConnected());
 }
 
 // The read behind the write may be done inside its post, as over memory that is mapped.
@@ -248,23 +269,9 @@ TEST_F(RemoteMemoryOfCardsTest, AProofMayBeThereAtOnce) {
   }
 }
 
-// More than there may be probes on their way.
 TEST_F(RemoteMemoryTest, ManyAcknowledgedWritesFindRoomInTheEnd) {
-  StartWithMemory();
-  ASSERT_EQ(Open(), absl::OkStatus());
-  Fill(0, kBytes, 'a');
-  int ended = 0;
-  for (int i = 0; i < 300; ++i) {
-    const RemotePiece piece = {static_cast<uint64_t>(i) * 8, slice(static_cast<size_t>(i) * 8, 8)};
-    memory_->WriteAcknowledged(absl::MakeConstSpan(&piece, 1), [&, i](const absl::Status& status) {
-      EXPECT_TRUE(status.ok()) << status;
-      EXPECT_TRUE(Same(static_cast<size_t>(i) * 8, static_cast<size_t>(i) * 8, 8));
-      ++ended;
-    });
-    memory_->FetchAdd(kBytes - 8, 1, [](const absl::StatusOr<uint64_t>&) {});
-  }
-  ASSERT_TRUE(RunUntil([&] { return ended == 300; }));
-  EXPECT_TRUE(StillConnected());
+  ManyAcknowledgedWritesFindRoom(
+      [&] { memory_->FetchAdd(kBytes - 8, 1, [](const absl::StatusOr<uint64_t>&) {}); });
 }
 
 TEST_F(RemoteMemoryTest, AnAcknowledgedWriteThatLosesItsConnectionMayHaveArrived) {
