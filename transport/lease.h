@@ -13,9 +13,12 @@
 //
 // The lease holder stops in time: usable_until_ns() lies before the owner's closing, on this side's
 // clock: it counts from the question, and takes a tenth off, at most 1 s. An operation that comes
-// too late is refused by the provider: PERMISSION_DENIED on shm and sim; on verbs and tcp that ends
-// the connection. Nobody has to come near it: rpc/memory/remote_memory.h renews in time, and
-// refuses what is late.
+// too late is refused by the provider: PERMISSION_DENIED on shm, sim and tcp; on verbs and ofi_tcp
+// that ends the connection. Nobody has to come near it: rpc/memory/remote_memory.h renews in time,
+// for what is under way as well, and refuses what is late.
+//
+// A renewal lets the registration that the lease has last longer, under the same key: what was
+// posted before goes on.
 //
 // Threads: engine thread. Lifetime: the caller's; untouched from Resolve() until OnEnded(), which
 //   comes before the connection's OnClosed() at the latest.

@@ -12,9 +12,22 @@
 #include "rpc/client/channel_lanes.h"
 #include "rpc/wire/hello.pb.h"
 #include "rpc/wire/status_text.h"
+#include "transport/local_memory.h"
 #include "weft/status.h"
 
 namespace weft {
+
+// Alone in its page: what else lay there would be missing in a child of fork(), on kernels before
+// 5.12, once a card knows the byte.
+struct ClientConnection::SparePage {
+  static constexpr size_t kBytes = 4096;  // a page
+  struct alignas(kBytes) Page {
+    std::byte bytes[kBytes] = {};
+  };
+
+  const std::unique_ptr<Page> page = std::make_unique<Page>();
+  LocalMemory byte{{page->bytes, 1}};
+};
 
 ClientConnection::ClientConnection(EngineCore& engine, const std::string& address,
                                    const ChannelOptions& options, PeerSession* session,
@@ -393,6 +406,7 @@ void ClientConnection::Shutdown() {
   const absl::Status gone =
       absl::CancelledError(StrCat("the channel to ", address_, " was closed"));
   WEFT_CHECK(watchers_.empty());  // User: RemoteMemory goes before its channel
+  spare_page_.reset();            // nothing reads into it any more
   Enter(State::kEnded);
   engine_.timers().Cancel(this);
   calls_.SetNext(nullptr);
@@ -410,6 +424,11 @@ void ClientConnection::Shutdown() {
   } else if (session_ == nullptr) {
     connection_->Close("the client has closed its channel");
   }
+}
+
+LocalMemory& ClientConnection::SpareByte() {
+  if (spare_page_ == nullptr) spare_page_ = std::make_unique<SparePage>();
+  return spare_page_->byte;
 }
 
 // --- facts --------------------------------------------------------------------------------------

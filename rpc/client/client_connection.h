@@ -70,6 +70,7 @@ class AddressSource;
 class Balancer;
 class Bridge;
 class LaneStates;
+class LocalMemory;
 struct BalancingOptions;
 
 class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Host,
@@ -124,6 +125,9 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   void WantConnection() override;
   // A watcher is not busy any more: ends a connection that is being left if nothing else is.
   void EndIfLeft();
+  // A byte that reads may fill and nobody looks at: for those whose end is all that is asked for.
+  // Its registrations are those of the channel's connections, however many remote memories it has.
+  LocalMemory& SpareByte();
   // The peer is of use: the next loss of the connection is the first one again.
   void PeerAnswered() { backoff_.OnAnswer(); }
   // As ClientCalls::Host.
@@ -153,6 +157,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   ChannelState state() const;
 
  private:
+  struct SparePage;
   enum class State : uint8_t {
     kIdle = 1,
     kConnecting = 2,
@@ -254,6 +259,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   std::string explanation_;
   IntrusiveList<ConnectionWatcher, ConnectionWatcherTag> watchers_;
   Function<void(absl::Status)> on_connected_;
+  std::unique_ptr<SparePage> spare_page_;  // null: SpareByte() was not asked for
 };
 
 }  // namespace weft

@@ -11,6 +11,11 @@
 // lost, the next use connects and asks again. What cannot be posted now (no connection, no lease
 // yet, too many outstanding) waits here in order, max_waiting operations at most.
 //
+// An operation may take longer than a lease: while one is under way the lease is renewed by a timer
+// of the engine, which has to be driven meanwhile. That ends with the handle: when it expires or is
+// revoked, or when this process stands still for half of a lease, the owner closes what is under
+// way; over a card, that ends the connection.
+//
 // Bounds and rights are checked here first, against what the handle says of itself, and the time
 // against the lease: an honest program never meets the owner's, or the network card's, refusal,
 // which on verbs and ofi_tcp would end the connection.
@@ -65,7 +70,8 @@
 //                       destroyed.
 //   ABORTED             the owner has revoked the handle. For good; what was under way may have
 //                       been carried out.
-//   UNAVAILABLE         no connection, or it was lost.
+//   UNAVAILABLE         no connection, or it was lost; or the lease ended before the operation,
+//                       because it was not renewed in time, or the handle has expired.
 //   RESOURCE_EXHAUSTED  max_waiting operations wait already, or the engine's inbox is full: try
 //                       later. Or the owner's limit of leases is reached.
 //   DEADLINE_EXCEEDED   see Deadlines.
@@ -132,8 +138,9 @@ struct RemoteMemoryOptions {
   // What the memory is taken for: kLayoutHash of a fixed-layout message, 0 for plain bytes. An
   // owner who has said something else makes Open() fail.
   uint64_t layout = 0;
-  // How long each lease is asked for: 1 s to 60 s; the owner may give less. Longer: fewer renewals.
-  // Shorter: an owner whose holder has vanished has its memory back sooner.
+  // How long each lease is asked for: 1 s to 60 s; the owner may give less. Longer: fewer renewals,
+  // and this process may stand still for longer (half of it) in the midst of operations. Shorter:
+  // an owner whose holder has vanished has its memory back sooner.
   uint64_t lease_us = 10'000'000;
   // How long each operation may take, from when the engine has it: at most an hour; 0: as long as
   // it does. It is the peer's provider that is waited for; on tcp, and for atomics everywhere, its

@@ -171,7 +171,29 @@ void RemoteMemoryCore::Renew() {
   if (renewing_) return;
   renewing_ = true;
   const absl::Status asked = connection_->memory().Renew(options_.lease_us * kNsPerUs, this);
-  if (!asked.ok()) renewing_ = false;  // the next operation tries again
+  if (asked.ok()) return;
+  renewing_ = false;
+  LookAtLeaseHalfThrough();  // and try again, if there is something to look for
+}
+
+// Half of what is left of the lease.
+void RemoteMemoryCore::LookAtLeaseHalfThrough() {
+  const uint64_t now_ns = engine_.clock().NowNs();
+  renew_at_ns_ = usable_until_ns() > now_ns ? now_ns + (usable_until_ns() - now_ns) / 2 : now_ns;
+}
+
+// When what is under way needs a renewal. kNever: it is asked for, or too late, or there is no
+// lease: OnGranted() or OnEnded() follows, or nothing needs one.
+uint64_t RemoteMemoryCore::RenewalDueNs() const {
+  const bool may_renew =
+      Lease::state() == Lease::State::kHeld && !renewing_ && renew_at_ns_ < usable_until_ns();
+  return may_renew ? renew_at_ns_ : kNever;
+}
+
+void RemoteMemoryCore::RenewIfDue(uint64_t now_ns) {
+  if (!in_use() || now_ns < RenewalDueNs()) return;
+  if (now_ns < usable_until_ns()) return Renew();
+  renew_at_ns_ = usable_until_ns();  // nobody has driven the engine: its end is on its way
 }
 
 void RemoteMemoryCore::GiveBack() {
@@ -188,20 +210,21 @@ void RemoteMemoryCore::OnGranted() {
   renewing_ = false;
   lacks_lease_ = false;
   client_.PeerAnswered();
-  const uint64_t now_ns = engine_.clock().NowNs();
-  renew_at_ns_ = usable_until_ns() > now_ns ? now_ns + (usable_until_ns() - now_ns) / 2 : now_ns;
+  LookAtLeaseHalfThrough();
   if (remote().length != size_) {
     GiveBack();
     return Refuse(absl::DataLossError(StrCat("the owner grants ", remote().length,
                                              " bytes on a handle of ", size_)),
                   /*for_good=*/true);
   }
+  if (in_use()) WakeBy(RenewalDueNs());
   Report(absl::OkStatus());
   Pump();
 }
 
 void RemoteMemoryCore::OnEnded(const absl::Status& why) {
   renewing_ = false;
+  outlived_ = outlived_ || posted_ > 0;
   if (giving_back_ || gone_ != nullptr) return;
   if (absl::IsUnavailable(why)) return;  // OnConnectionLost() follows
   if (absl::IsDeadlineExceeded(why) || absl::IsCancelled(why)) {
@@ -222,8 +245,9 @@ void RemoteMemoryCore::Refuse(const absl::Status& why, bool for_good) {
 
 void RemoteMemoryCore::OnConnected(Connection& connection) {
   connection_ = &connection;
-  no_proof_memory_ = false;
+  proofs_.OnConnected();
   lacks_lease_ = false;
+  outlived_ = false;
   if (wanted()) Ask();
 }
 
@@ -233,14 +257,12 @@ void RemoteMemoryCore::OnConnectionLeaving(const absl::Status& why) {
   refused_ = why;
   Report(why);
   FailWaiting(why);
-  EndProof();
+  EndTheQuestion();
 }
 
 void RemoteMemoryCore::OnConnectionLost() {
   connection_ = nullptr;
-  // There is nobody to ask any more: what has not arrived is lost, or is in the socket of an owner
-  // who has not seen the end of the connection yet.
-  SetArrived(writes_begun_);
+  proofs_.OnConnectionLost();
   if (std::exchange(leaving_, false)) refused_ = absl::OkStatus();
   while (RemoteOperation* const operation = written_.PopFront()) {
     --posted_;
@@ -329,10 +351,10 @@ Posted RemoteMemoryCore::BeginFromCallback(RemoteOperation& operation, const abs
 absl::StatusOr<Posted> RemoteMemoryCore::Post(RemoteOperation& operation, bool* room) {
   ++posted_;
   operation.state = RemoteOperation::State::kPosted;
-  operation.proves = writes_ended_;  // of an atomic
+  proofs_.SetWhatItProves(operation);  // an atomic
   const absl::StatusOr<Posted> posted = Submit(operation);
   if (posted.ok() && *posted == Posted::kPending) {
-    if (operation.kind == RemoteOperation::Kind::kWrite) ++writes_begun_;
+    if (operation.kind == RemoteOperation::Kind::kWrite) proofs_.OnWriteBegun();
     return posted;
   }
   --posted_;
@@ -434,36 +456,29 @@ void RemoteMemoryCore::Pump() {
 // An acknowledged write is over here. The proof behind it says when it has arrived; where there can
 // be none, it ends.
 void RemoteMemoryCore::AskForProof(RemoteOperation& operation) {
-  operation.proves = writes_ended_;
+  proofs_.SetWhatItProves(operation);
   const absl::StatusOr<Posted> asked = PostProof(operation);
   operation.proof_asked = asked.ok();
   operation.state = RemoteOperation::State::kPosted;
-  if (asked.ok() && *asked == Posted::kPending) return;
+  if (asked.ok() && *asked == Posted::kPending) return WakeBy(RenewalDueNs());
   if (absl::IsResourceExhausted(asked.status()) || absl::IsFailedPrecondition(asked.status())) {
     // OnRoom() or OnConnectionLost() comes.
     operation.state = RemoteOperation::State::kWritten;
     return written_.PushBack(&operation);
   }
-  if (asked.ok()) CountEnd(operation, /*ok=*/true);
+  if (asked.ok()) proofs_.OnEnded(operation, /*ok=*/true);
   --posted_;
   End(operation, WithDelivery(asked.status(), Delivery::kMayHaveRun));
 }
 
-// By the owner's card, or else by its engine. A read that the owner does not grant any more would
-// end the connection (verbs): so only while the lease holds.
+// By the owner's card, or else by its engine.
 absl::StatusOr<Posted> RemoteMemoryCore::PostProof(RemoteOperation& operation) {
   if (connection_ == nullptr) return absl::FailedPreconditionError("not connected");
-  RemoteAccess& memory = connection_->memory();
-  if (memory.reads_prove_writes() && (rights_ & kMayRead) != 0 && !no_proof_memory_ && Usable()) {
-    const absl::StatusOr<const Region*> region = proof_memory_.For(*connection_);
-    no_proof_memory_ = !region.ok();
-    if (region.ok()) {
-      const Transfer last_byte = {*region, 0, remote().Slice(operation.offset, 1)};
-      return memory.Post(TransferKind::kRead, {&last_byte, 1}, &operation);
-    }
+  if ((rights_ & kMayRead) != 0 && proofs_.MayRead(*connection_) && Usable()) {
+    const RemoteSpan last_byte = remote().Slice(operation.offset, 1);
+    return proofs_.Post(*connection_, &last_byte, &client_.SpareByte(), operation);
   }
-  WEFT_RETURN_IF_ERROR(memory.Probe(&operation));
-  return Posted::kPending;
+  return proofs_.Post(*connection_, nullptr, nullptr, operation);
 }
 
 void RemoteMemoryCore::AskForProofs() {
@@ -473,34 +488,16 @@ void RemoteMemoryCore::AskForProofs() {
   }
 }
 
-// The transport is done with a write, or the owner with a proof or an atomic.
-void RemoteMemoryCore::CountEnd(const RemoteOperation& operation, bool ok) {
-  if (operation.kind == RemoteOperation::Kind::kWrite && !operation.proof_asked) {
-    ++writes_ended_;
-  } else if (ok && writes_arrived_ < operation.proves) {
-    SetArrived(operation.proves);
-  }
-}
-
-// Who reads so many arrived sees as many begun at least, and every one that this thread had begun.
-void RemoteMemoryCore::SetArrived(uint64_t writes) {
-  std::atomic_thread_fence(std::memory_order_release);
-  writes_arrived_ = writes;
-}
-
-// A proof that no write waits for, and no caller: without a deadline, as long as the connection is
-// in use.
-void RemoteMemoryCore::Prove() {
+void RemoteMemoryCore::AskTheQuestion() {
   RemoteOperation& operation = *NewOperation();
-  proof_ = &operation;
+  proofs_.OnQuestionBegun(&operation);
   operation.core = this;
   operation.kind = RemoteOperation::Kind::kWrite;
   operation.acknowledged = true;
   operation.pieces = {};
   operation.offset = 0;
   operation.done = [this](const absl::Status&) {
-    proof_ = nullptr;
-    if (std::exchange(prove_again_, false)) Recover();
+    if (proofs_.OnQuestionEnded()) Recover();
   };
   ++posted_;
   AskForProof(operation);
@@ -509,18 +506,15 @@ void RemoteMemoryCore::Prove() {
 void RemoteMemoryCore::Recover() {
   if (gone_ != nullptr || connection_ == nullptr || !refused_.ok()) return;
   if (lacks_lease_) Ask();
-  if (proof_ != nullptr) {
-    prove_again_ = true;
-  } else if (writes_ended_ > writes_arrived_) {
-    Prove();
-  }
+  if (proofs_.WantsQuestion()) AskTheQuestion();
 }
 
 // The connection or this is to end: the owner has as long to answer as behind a deadline.
-void RemoteMemoryCore::EndProof() {
-  if (proof_ == nullptr) return;
-  proof_->deadline_ns = engine_.clock().NowNs();
-  Expire(*proof_);
+void RemoteMemoryCore::EndTheQuestion() {
+  RemoteOperation* const question = proofs_.question();
+  if (question == nullptr) return;
+  question->deadline_ns = engine_.clock().NowNs();
+  Expire(*question);
   ArmTimer();
 }
 
@@ -532,7 +526,9 @@ void RemoteMemoryCore::OnRoom() {
 
 void RemoteMemoryCore::OnOperationComplete(RemoteOperation& operation, const absl::Status& status) {
   const bool is_late = operation.state == RemoteOperation::State::kLate;
-  if (operation.kind != RemoteOperation::Kind::kRead) CountEnd(operation, status.ok());
+  if (operation.kind != RemoteOperation::Kind::kRead) {
+    proofs_.OnEnded(operation, status.ok());
+  }
   if (operation.acknowledged && !operation.proof_asked && !is_late && status.ok()) [[unlikely]] {
     AskForProof(operation);
   } else {
@@ -552,15 +548,28 @@ void RemoteMemoryCore::OnOperationComplete(RemoteOperation& operation, const abs
 
 absl::Status RemoteMemoryCore::LossText(const RemoteOperation& operation,
                                         const absl::Status& why) const {
-  if (absl::IsPermissionDenied(why)) return WithDelivery(why, Delivery::kMayHaveRun);
   const char* what = operation.kind == RemoteOperation::Kind::kRead
                          ? " (nothing was changed, safe to retry)"
                          : " (it may have been carried out)";
+  if (absl::IsPermissionDenied(why)) {
+    return WithDelivery(RefusalText(why, what), Delivery::kMayHaveRun);
+  }
   const std::string text =
       absl::StrCat("lost the connection to ", client_.address(), ": ", why.message(), what);
   return WithDelivery(
       absl::IsDataLoss(why) ? absl::DataLossError(text) : absl::UnavailableError(text),
       Delivery::kMayHaveRun);
+}
+
+// The owner has refused what it grants by the handle: it has closed the lease.
+absl::Status RemoteMemoryCore::RefusalText(const absl::Status& why, const char* what) const {
+  if (absl::IsAborted(refused_)) return absl::AbortedError(absl::StrCat(refused_.message(), what));
+  const bool is_over = outlived_ || Lease::state() != Lease::State::kHeld ||
+                       engine_.clock().NowNs() >= usable_until_ns();
+  if (!is_over) return why;  // what the owner says of it is not here yet
+  return absl::UnavailableError(StrCat(
+      "the lease on memory of ", client_.address(),
+      " ended before the operation: it was not renewed in time, or its handle has expired", what));
 }
 
 void RemoteMemoryCore::End(RemoteOperation& operation, absl::Status status) {
@@ -582,20 +591,26 @@ void RemoteMemoryCore::FailWaiting(const absl::Status& status) {
 
 // --- deadlines ----------------------------------------------------------------------------------
 
+// Of one that gets under way; its lease is to last as long.
 void RemoteMemoryCore::WatchDeadline(RemoteOperation& operation) {
-  if (options_.timeout_us == 0) return;
-  operation.KeepPieces();
-  const uint64_t now_ns = engine_.InTurn() ? engine_.turn_ns() : engine_.clock().NowNs();
-  operation.deadline_ns = now_ns + options_.timeout_us * kNsPerUs;
-  watched_.PushBack(&operation);
-  // Armed for a late one, it may be behind.
-  if (!armed() || operation.deadline_ns < Timer::deadline_ns()) {
-    engine_.timers().Schedule(this, operation.deadline_ns);
+  uint64_t due_ns = RenewalDueNs();
+  if (options_.timeout_us != 0) {
+    operation.KeepPieces();
+    const uint64_t now_ns = engine_.InTurn() ? engine_.turn_ns() : engine_.clock().NowNs();
+    operation.deadline_ns = now_ns + options_.timeout_us * kNsPerUs;
+    watched_.PushBack(&operation);
+    due_ns = std::min(due_ns, operation.deadline_ns);
   }
+  WakeBy(due_ns);
+}
+
+// The timer may be set for a late one, behind that.
+void RemoteMemoryCore::WakeBy(uint64_t due_ns) {
+  if (due_ns < (armed() ? Timer::deadline_ns() : kNever)) engine_.timers().Schedule(this, due_ns);
 }
 
 void RemoteMemoryCore::ArmTimer() {
-  uint64_t next_ns = kNever;
+  uint64_t next_ns = in_use() ? RenewalDueNs() : kNever;
   for (const Deadlines* list : {&watched_, &late_}) {
     if (const RemoteOperation* first = list->Front()) {
       next_ns = std::min(next_ns, first->deadline_ns);
@@ -622,6 +637,7 @@ void RemoteMemoryCore::OnTimer() {
     client_.EndConnection(
         absl::UnavailableError(StrCat("the client gave up the connection: ", why)), why);
   }
+  RenewIfDue(now_ns);
   DeliverAgain();
   ArmTimer();
   if (gone_ != nullptr) return LookForTheEnd();  // this may be gone now
@@ -730,7 +746,7 @@ void RemoteMemoryCore::Shutdown(Waiter* gone) {
       "the RemoteMemory is being destroyed; a callback starts no operation then (not sent)");
   Report(cancelled);
   FailWaiting(cancelled);
-  EndProof();
+  EndTheQuestion();
   early_ends_.RunAll();
   LookForTheEnd();
 }
@@ -746,36 +762,6 @@ void RemoteMemoryCore::LookForTheEnd() {
   delete this;
   client.EndIfLeft();
   engine.Finish(*gone);
-}
-
-void RemoteOperation::OnComplete(const absl::Status& status) {
-  core->OnOperationComplete(*this, status);
-}
-
-void RemoteOperation::OnComplete(const absl::Status& status, uint64_t found) {
-  before = found;
-  core->OnOperationComplete(*this, status);
-}
-
-void RemoteOperation::KeepPieces() {
-  if (!moves() || pieces.data() == kept_.data()) return;  // of an atomic they are an earlier one's
-  kept_.assign(pieces.begin(), pieces.end());
-  pieces = kept_;
-}
-
-void RemoteOperation::CallBack(absl::Status status, bool recycle) {
-  const uint64_t found = before;
-  Function<void(absl::Status)> end = std::move(done);
-  Function<void(absl::StatusOr<uint64_t>)> end_with_number = std::move(done_with_number);
-  if (recycle) core->Recycle(this);
-  if (end) return end(std::move(status));
-  if (status.ok()) return end_with_number(found);
-  end_with_number(std::move(status));
-}
-
-void RemoteOperation::Finish(absl::Status status) {
-  if (core->Defer(*this, &status)) return;
-  CallBack(std::move(status), /*recycle=*/true);
 }
 
 }  // namespace weft

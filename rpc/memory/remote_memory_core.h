@@ -3,28 +3,30 @@
 //   Of the lease (Lease::State says the same of the protocol):
 //     no connection      -> ask, when there is one and somebody waits
 //     asked              -> held: OnGranted(). refused, none: OnEnded()
-//     held               operations are posted. Used in the second half of its time, it is renewed;
-//                        not used, it lapses. -> none: OnEnded(), the connection is lost
+//     held               operations are posted. In the second half of its time it is renewed, by
+//                        the next operation that begins or, while one is under way, by the timer.
+//                        Not used, it lapses. -> none: OnEnded(), the connection is lost
 //     refused            for good: every operation ends with the owner's answer
 //
+// A renewal makes the owner's registration last longer, under its key: so it is as good for what is
+// posted as for what comes. The timer is set for it when something gets under way, unless it fires
+// earlier anyway, and is not set again when it fires and nothing is: most operations do not touch
+// it. It is the engine's: a holder that nobody drives, or that stands still, renews nothing.
+//
 // Deadlines. All operations have the same time, so those that have not ended stand in a list in the
-// order of their deadlines, and one timer watches the first. One that has not been sent ends there
+// order of their deadlines, and the timer watches the first. One that has not been sent ends there
 // and is gone. One that is posted has its callback called and is late: the transport has it, and
 // its local memory, until it completes, as all do at the latest when the connection ends, which
 // happens kLatePatienceUs after the first deadline of one that is late.
 //
-// Writes that have arrived. The end of a write proves no arrival. The end of a proof or an atomic
-// does, for all writes that had ended when it was sent; so does an acknowledged write's end. They
-// are counted, and so are those that it is proven of. A proof is a probe, which the owner's engine
-// answers, or, where the end of a read proves writes (RemoteAccess::reads_prove_writes()) and the
-// handle grants reads, a read of the last byte that was written.
+// Acknowledged writes go on as their proofs (write_proofs.h) when the transport is done with them.
 //
 // Threads: the engine's, but for Check(), HoldWhileLate() and what says so.
 // Lifetime: made by RemoteMemory; ends by Shutdown(), which lets what is posted end and
 //   then deletes it.
 // Invariants: an operation is waiting, posted, written, late, deferred or done; waiting_count_ <=
 //   max_waiting; operations that hold calls back are waiting ones; the memory of a late one is
-//   pinned; writes_ended_ and writes_arrived_ are at most writes_begun_.
+//   pinned.
 #pragma once
 
 #include <array>
@@ -44,10 +46,10 @@
 #include "rpc/client/connection_watcher.h"
 #include "rpc/memory/remote_memory.h"
 #include "rpc/memory/remote_operation.h"
+#include "rpc/memory/write_proofs.h"
 #include "rpc/operation/callback_operations.h"
 #include "transport/engine.h"
 #include "transport/lease.h"
-#include "transport/local_memory.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -81,11 +83,7 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
 
   // A write is on its way, or has ended and may not have arrived. Any thread, which sees what it
   // knows to have ended.
-  bool has_unproven_writes() const {
-    const uint64_t arrived = writes_arrived_;
-    std::atomic_thread_fence(std::memory_order_acquire);  // of SetArrived(): read in this order
-    return arrived != writes_begun_;
-  }
+  bool has_unproven_writes() const { return proofs_.has_unproven(); }
   // No lease could be had when one was asked for last: there were too many. Any thread.
   bool lacks_lease() const { return lacks_lease_; }
   // Asks the owner for what is missing of both: a proof, a lease.
@@ -171,7 +169,7 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   void OnConnectionLost() override;
   void OnNoConnection(const absl::Status& why) override;
   void OnRoom() override;
-  // Timer: of deadlines.
+  // Timer: of deadlines, and of the lease while something is under way.
   void OnTimer() override;
   // Lease.
   void OnGranted() override;
@@ -182,8 +180,12 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   absl::Status CheckRights(const RemoteOperation& operation) const;
 
   bool wanted() const { return !waiting_.empty() || on_opened_; }
+  bool in_use() const { return posted_ > 0 || !waiting_.empty(); }
   bool Usable();
   void Renew();
+  void LookAtLeaseHalfThrough();
+  uint64_t RenewalDueNs() const;
+  void RenewIfDue(uint64_t now_ns);
   void GiveBack();
   void Ask();
   void Refuse(const absl::Status& why, bool for_good);
@@ -195,14 +197,13 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   void AskForProof(RemoteOperation& operation);
   absl::StatusOr<Posted> PostProof(RemoteOperation& operation);
   void AskForProofs();
-  void CountEnd(const RemoteOperation& operation, bool ok);
-  void SetArrived(uint64_t writes);
-  void Prove();
-  void EndProof();
+  void AskTheQuestion();
+  void EndTheQuestion();
   void DeliverAgain();
   void WatchDeadline(RemoteOperation& operation);
   void Expire(RemoteOperation& operation);
   void EndLate(RemoteOperation& operation);
+  void WakeBy(uint64_t due_ns);
   void ArmTimer();
   void Leave(RemoteOperation& operation);
   void Pump();
@@ -210,6 +211,7 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   void FailWaiting(const absl::Status& status);
   void Report(const absl::Status& opened);
   absl::Status LossText(const RemoteOperation& operation, const absl::Status& why) const;
+  absl::Status RefusalText(const absl::Status& why, const char* what) const;
   void LookForTheEnd();
 
   // Constant after construction.
@@ -228,7 +230,8 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   bool leaving_ = false;  // refused_ until the connection is lost: its server is about to shut down
   bool renewing_ = false;
   bool giving_back_ = false;
-  uint64_t renew_at_ns_ = 0;
+  bool outlived_ = false;  // on this connection a lease has ended before what was posted under it
+  uint64_t renew_at_ns_ = 0;  // of a lease that is held
   Function<void(absl::Status)> on_opened_;
 
   using Deadlines = IntrusiveList<RemoteOperation, RemoteDeadlineTag>;
@@ -246,17 +249,8 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   uint32_t waiting_count_ = 0;
   uint32_t posted_ = 0;                     // late and written ones among them
   IntrusiveList<RemoteOperation> written_;  // kWritten
-  // Of writes that the transport was given, and has not carried out inside the post; of these it is
-  // done with; and of these (the first ones to end) it is known that they have arrived.
-  Tally<uint64_t> writes_begun_;
-  uint64_t writes_ended_ = 0;
-  Tally<uint64_t> writes_arrived_;
+  WriteProofs proofs_;
   Tally<bool> lacks_lease_;
-  RemoteOperation* proof_ = nullptr;  // a question of Prove() that is on its way
-  bool prove_again_ = false;          // more may have ended since
-  bool no_proof_memory_ = false;      // on this connection: it could not be registered
-  std::byte proof_byte_ = {};         // where proofs read to; nobody looks at it
-  LocalMemory proof_memory_{{&proof_byte_, 1}};
   uint32_t done_since_turn_ = 0;  // operations inside their call, since TurnIsDue(); < kDonePerTurn
   bool pumping_ = false;
   std::array<Transfer, kMaxBatchTransfers> transfers_;  // of the batch that is being posted

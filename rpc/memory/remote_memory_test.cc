@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -13,6 +14,7 @@
 
 #include "rpc/server/exported_memory.h"
 #include "rpc/testing/rpc_test.h"
+#include "transport/local_memory.h"
 #include "weft/status.h"
 
 namespace weft::test {
@@ -58,6 +60,25 @@ class RemoteMemoryTest : public RpcTest {
     std::memset(buffer_->bytes().data() + offset, byte, length);
   }
   uint64_t NumberAt(size_t offset) { return LoadLe64(owned_.data() + offset); }
+  // More than there may be proofs on their way. `behind_each` starts something else.
+  void ManyAcknowledgedWritesFindRoom(Function<void()> behind_each) {
+    constexpr size_t kWrites = 300;
+    StartWithMemory();
+    ASSERT_EQ(Open(), absl::OkStatus());
+    Fill(0, kBytes, 'a');
+    size_t ended = 0;
+    for (size_t i = 0; i < kWrites; ++i) {
+      const RemotePiece piece = {i * 8, slice(i * 8, 8)};
+      memory_->WriteAcknowledged({&piece, 1}, [&, i](const absl::Status& status) {
+        EXPECT_TRUE(status.ok()) << status;
+        EXPECT_TRUE(Same(i * 8, i * 8, 8));
+        ++ended;
+      });
+      behind_each();
+    }
+    ASSERT_TRUE(RunUntil([&] { return ended == kWrites; }));
+    EXPECT_TRUE(StillConnected());
+  }
   bool StillConnected() { return stub_->Echo(Data(), &reply_).ok() && stats().connects == 1; }
   ChannelStats stats() { return channel_->stats(); }
 
@@ -212,20 +233,21 @@ TEST_F(RemoteMemoryOfCardsTest, WithoutTheRightToReadTheEngineAnswers) {
 }
 
 TEST_F(RemoteMemoryOfCardsTest, ManyAcknowledgedWritesFindRoomInTheEnd) {
+  ManyAcknowledgedWritesFindRoom([] {});
+}
+
+// Its registration is there for the channel's next RemoteMemory.
+TEST_F(RemoteMemoryOfCardsTest, ProofsReadToAByteOfTheChannel) {
   StartWithMemory();
-  ASSERT_EQ(Open(), absl::OkStatus());
-  Fill(0, kBytes, 'a');
-  int ended = 0;
-  for (size_t i = 0; i < 300; ++i) {
-    const RemotePiece piece = {i * 8, slice(i * 8, 8)};
-    memory_->WriteAcknowledged(absl::MakeConstSpan(&piece, 1), [&, i](const absl::Status& status) {
-      EXPECT_TRUE(status.ok()) << status;
-      EXPECT_TRUE(Same(i * 8, i * 8, 8));
-      ++ended;
-    });
+  const LocalMemory& byte = internal::ConnectionOf(*channel_).SpareByte();
+  EXPECT_FALSE(byte.has_regions());
+  const RemotePiece piece = {0, slice(0, 8)};
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(Open(), absl::OkStatus());
+    ASSERT_EQ(memory_->WriteAcknowledged({&piece, 1}), absl::OkStatus());
+    memory_.reset();
+    EXPECT_TRUE(byte.has_regions());
   }
-  ASSERT_TRUE(RunUntil([&] { return ended == 300; }));
-  EXPECT_TRUE(StillConnected());
 }
 
 // The read behind the write may be done inside its post, as over memory that is mapped.
@@ -247,23 +269,9 @@ TEST_F(RemoteMemoryOfCardsTest, AProofMayBeThereAtOnce) {
   }
 }
 
-// More than there may be probes on their way.
 TEST_F(RemoteMemoryTest, ManyAcknowledgedWritesFindRoomInTheEnd) {
-  StartWithMemory();
-  ASSERT_EQ(Open(), absl::OkStatus());
-  Fill(0, kBytes, 'a');
-  int ended = 0;
-  for (int i = 0; i < 300; ++i) {
-    const RemotePiece piece = {static_cast<uint64_t>(i) * 8, slice(static_cast<size_t>(i) * 8, 8)};
-    memory_->WriteAcknowledged(absl::MakeConstSpan(&piece, 1), [&, i](const absl::Status& status) {
-      EXPECT_TRUE(status.ok()) << status;
-      EXPECT_TRUE(Same(static_cast<size_t>(i) * 8, static_cast<size_t>(i) * 8, 8));
-      ++ended;
-    });
-    memory_->FetchAdd(kBytes - 8, 1, [](const absl::StatusOr<uint64_t>&) {});
-  }
-  ASSERT_TRUE(RunUntil([&] { return ended == 300; }));
-  EXPECT_TRUE(StillConnected());
+  ManyAcknowledgedWritesFindRoom(
+      [&] { memory_->FetchAdd(kBytes - 8, 1, [](const absl::StatusOr<uint64_t>&) {}); });
 }
 
 TEST_F(RemoteMemoryTest, AnAcknowledgedWriteThatLosesItsConnectionMayHaveArrived) {
@@ -488,6 +496,229 @@ TEST_F(RemoteMemoryTest, ARevokedHandleIsNoGoodForEver) {
   }
   EXPECT_TRUE(absl::IsPermissionDenied(Open()));
   EXPECT_TRUE(StillConnected());
+}
+
+// A wire on which operations take longer than their lease. Questions about leases pass what is
+// moved, as over verbs and tcp, in which half of a lease is enough for them.
+class RemoteMemoryOnASlowWireTest : public RemoteMemoryTest {
+ protected:
+  static constexpr uint64_t kLeaseNs = kNsPerSec;
+  static constexpr uint64_t kOperationNs = 3 * kLeaseNs;  // at least: kBytes take 3.2 s
+
+  RemoteMemoryOnASlowWireTest() : RemoteMemoryTest(Apart()) {}
+
+  static SimOptions Apart() {
+    SimOptions options;
+    options.control_apart = true;
+    options.reads_prove_writes = true;
+    options.keep_trace = true;
+    return options;
+  }
+  absl::Status OpenBriefly(const RemoteRegion& region) {
+    return Open(region, {.lease_us = kLeaseNs / kNsPerUs});
+  }
+  void StartWithALease() {
+    StartWithMemory();
+    ASSERT_EQ(OpenBriefly(exported_->handle()), absl::OkStatus());
+    Fill(0, kBytes, 's');
+  }
+  void MakeSlow(const std::string& from, const std::string& to, uint64_t delay_ns = 10'000) {
+    network_.SetWire(from, to, {.delay_ns = delay_ns, .bytes_per_s = 1300});
+  }
+  void MakeFast() { network_.SetWire("client", "server", {}); }
+  // Begins to write all, which takes so long.
+  void BeginToWrite(Outcome* write) {
+    MakeSlow("client", "server");
+    memory_->Write(0, slice(0, kBytes), write->Callback());
+  }
+  // The client's lease holds, with what was posted under it.
+  bool IsHeld() { return exported_->leases() == 1; }
+  // What the client has asked the owner about leases, and that has arrived: for each lease one
+  // question, and its renewals.
+  int64_t Questions() {
+    const std::vector<std::string>& trace = network_.trace();
+    return std::count_if(trace.begin(), trace.end(), [](const std::string& line) {
+      return line.find(" client > server: grant,") != std::string::npos;
+    });
+  }
+  static void ExpectEndedLease(const absl::Status& status) {
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    EXPECT_NE(status.message().find("ended before the operation"), absl::string_view::npos)
+        << status;
+    EXPECT_EQ(DeliveryOf(status), Delivery::kMayHaveRun);
+  }
+};
+
+// The story: a lease was renewed when an operation began, and the owner closed it in the midst of
+// one that took long.
+TEST_F(RemoteMemoryOnASlowWireTest, AnOperationMayTakeThreeTimesItsLease) {
+  StartWithALease();
+  MakeSlow("client", "server");
+  const uint64_t begin_ns = network_.clock().NowNs();
+  ASSERT_EQ(memory_->Write(0, slice(0, kBytes)), absl::OkStatus());
+  EXPECT_GE(network_.clock().NowNs() - begin_ns, kOperationNs);
+  EXPECT_TRUE(Same(0, 0, kBytes));
+  EXPECT_TRUE(IsHeld());
+  EXPECT_TRUE(StillConnected());
+}
+
+TEST_F(RemoteMemoryOnASlowWireTest, SoMayAReadAndABatchThatIsAcknowledged) {
+  StartWithALease();
+  std::vector<RemotePiece> pieces;
+  for (size_t i = 0; i < kMaxBatchTransfers; ++i) pieces.push_back({i * 64, slice(i * 64, 64)});
+  MakeSlow("client", "server");
+  ASSERT_EQ(memory_->WriteAcknowledged(pieces), absl::OkStatus());
+  EXPECT_TRUE(Same(0, 0, kBytes));
+  EXPECT_TRUE(IsHeld());
+  MakeFast();
+  MakeSlow("server", "client");
+  Clear();
+  const uint64_t begin_ns = network_.clock().NowNs();
+  ASSERT_EQ(memory_->Read(0, slice(0, kBytes)), absl::OkStatus());
+  EXPECT_GE(network_.clock().NowNs() - begin_ns, kOperationNs);
+  EXPECT_TRUE(Same(0, 0, kBytes));
+  EXPECT_TRUE(IsHeld());
+}
+
+TEST_F(RemoteMemoryOnASlowWireTest, SoMayManyThatWaitForTheirTurn) {
+  StartWithALease();
+  MakeSlow("client", "server");
+  int ended = 0;
+  bool held = true;
+  for (size_t i = 0; i < 300; ++i) {
+    memory_->Write(i * 8, slice(i * 8, 8), [&](const absl::Status& status) {
+      EXPECT_TRUE(status.ok()) << status;
+      ++ended;
+    });
+  }
+  const uint64_t begin_ns = network_.clock().NowNs();
+  ASSERT_TRUE(RunUntil([&] {
+    held = held && IsHeld();
+    return ended == 300;
+  }));
+  EXPECT_GE(network_.clock().NowNs() - begin_ns, kOperationNs);
+  EXPECT_TRUE(held);
+  EXPECT_TRUE(Same(0, 0, 300 * 8));
+}
+
+TEST_F(RemoteMemoryOnASlowWireTest, WithNothingUnderWayNoRenewalIsAskedFor) {
+  StartWithALease();
+  ASSERT_EQ(memory_->Read(0, slice(0, 8)), absl::OkStatus());
+  EXPECT_EQ(Questions(), 1) << "for the lease";
+  network_.RunFor(10 * kLeaseNs);
+  EXPECT_EQ(Questions(), 1);
+  EXPECT_EQ(exported_->leases(), 0u);
+  ASSERT_EQ(memory_->Read(0, slice(0, 8)), absl::OkStatus());
+  EXPECT_EQ(Questions(), 2);
+}
+
+// Each half of a lease at the most.
+TEST_F(RemoteMemoryOnASlowWireTest, ManyOperationsAskForNoMoreRenewalsThanOne) {
+  StartWithALease();
+  for (int i = 0; i < 1000; ++i) {
+    ASSERT_EQ(memory_->Read(0, slice(0, 8)), absl::OkStatus());
+    network_.RunFor(kLeaseNs / 100);
+  }
+  EXPECT_GE(Questions(), 10);
+  EXPECT_LE(Questions(), 25);
+  EXPECT_TRUE(IsHeld());
+}
+
+TEST_F(RemoteMemoryOnASlowWireTest, AHandleThatExpiresMeanwhileEndsTheOperation) {
+  StartWithMemory();
+  const auto brief = exported_->Derive(
+      {.length = kBytes, .rights = kAllRights, .lifetime_us = 2 * kLeaseNs / kNsPerUs});
+  ASSERT_TRUE(brief.ok()) << brief.status();
+  ASSERT_EQ(OpenBriefly(*brief), absl::OkStatus());
+  Fill(0, kBytes, 's');
+  MakeSlow("client", "server");
+  ExpectEndedLease(memory_->Write(0, slice(0, kBytes)));
+  EXPECT_FALSE(Same(0, 0, kBytes));
+  EXPECT_EQ(exported_->leases(), 0u);
+  EXPECT_LT(Questions(), 30) << "they come to an end with the handle";
+  MakeFast();
+  EXPECT_TRUE(absl::IsPermissionDenied(memory_->Read(0, slice(0, 8))));
+  EXPECT_TRUE(StillConnected());
+}
+
+TEST_F(RemoteMemoryOnASlowWireTest, ARevokeMeanwhileEndsTheOperation) {
+  StartWithALease();
+  Outcome write;
+  BeginToWrite(&write);
+  network_.RunFor(2 * kLeaseNs);
+  EXPECT_TRUE(IsHeld());
+  EXPECT_EQ(exported_->Revoke(0), ExportedMemory::Revoked::kReclaimed);
+  ASSERT_TRUE(RunUntil([&] { return write.done(); }));
+  EXPECT_EQ(*write.status,
+            WithDelivery(absl::AbortedError(
+                             "the owner has revoked the lease (it may have been carried out)"),
+                         Delivery::kMayHaveRun));
+  EXPECT_FALSE(Same(0, 0, kBytes));
+}
+
+TEST_F(RemoteMemoryOnASlowWireTest, AHolderThatStandsStillLosesItsLease) {
+  StartWithALease();
+  Outcome write;
+  BeginToWrite(&write);
+  network_.Freeze("client");
+  network_.RunFor(kLeaseNs + kLeaseNs / 2);
+  EXPECT_EQ(exported_->leases(), 0u);
+  network_.Thaw("client");
+  ASSERT_TRUE(RunUntil([&] { return write.done(); }));
+  ExpectEndedLease(*write.status);
+  EXPECT_FALSE(Same(0, 0, kBytes));
+  MakeFast();
+  EXPECT_EQ(memory_->Write(0, slice(0, 8)), absl::OkStatus());
+  EXPECT_TRUE(StillConnected());
+}
+
+TEST_F(RemoteMemoryOnASlowWireTest, AfterARenewalThatCameTooLateTheNextUseAsksAgain) {
+  StartWithALease();
+  MakeSlow("client", "server", /*delay_ns=*/kLeaseNs * 6 / 10);
+  ExpectEndedLease(memory_->Write(0, slice(0, kBytes)));
+  EXPECT_FALSE(Same(0, 0, kBytes));
+  MakeFast();
+  EXPECT_EQ(memory_->Write(0, slice(0, kBytes)), absl::OkStatus());
+  EXPECT_TRUE(StillConnected());
+  EXPECT_TRUE(Same(0, 0, kBytes));
+}
+
+TEST_F(RemoteMemoryOnASlowWireTest, TheDestructorLetsAnOperationEndThatOutlastsItsLease) {
+  StartWithALease();
+  Outcome write;
+  BeginToWrite(&write);
+  memory_.reset();
+  ASSERT_TRUE(write.done());
+  EXPECT_EQ(*write.status, absl::OkStatus());
+  EXPECT_TRUE(Same(0, 0, kBytes));
+  network_.Settle();
+  EXPECT_EQ(exported_->leases(), 0u);
+}
+
+// It waits for a call that runs, and its clients have their leases for so long.
+TEST_F(RemoteMemoryOnASlowWireTest, AServerThatShutsDownRenewsLeasesWithinItsGrace) {
+  StartWithALease();
+  Outcome write, call;
+  stub_->Hold(Data(), &call.reply, {}, call.Callback());
+  ASSERT_TRUE(RunUntil([&] { return !service_.held.empty(); }));
+  service_.held.front().context().OnCancel([this] { service_.Release(absl::CancelledError()); });
+  BeginToWrite(&write);
+  server_->Shutdown(/*grace_us=*/20'000'000);
+  ASSERT_TRUE(RunUntil([&] { return write.done() && call.done(); }));
+  EXPECT_EQ(*write.status, absl::OkStatus());
+  EXPECT_TRUE(Same(0, 0, kBytes));
+}
+
+// Of operations it knows nothing.
+TEST_F(RemoteMemoryOnASlowWireTest, AServerThatShutsDownWaitsForNoRenewal) {
+  StartWithALease();
+  Outcome write;
+  BeginToWrite(&write);
+  server_->Shutdown(/*grace_us=*/20'000'000);
+  ASSERT_TRUE(RunUntil([&] { return write.done(); }));
+  EXPECT_TRUE(absl::IsUnavailable(*write.status)) << *write.status;
+  EXPECT_EQ(DeliveryOf(*write.status), Delivery::kMayHaveRun);
+  EXPECT_FALSE(Same(0, 0, kBytes));
 }
 
 // --- loss ----------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ constexpr size_t kBytes = 6 * kLeastStripeBytes;
 
 class RemoteStripesTest : public LanesTest {
  protected:
+  explicit RemoteStripesTest(const SimOptions& options = {}) : LanesTest(options) {}
   ~RemoteStripesTest() override {
     buffer_.reset();
     memory_.reset();
@@ -376,6 +377,35 @@ TEST_F(RemoteStripesTest, WhatIsForAnotherEngineWhoseInboxIsFullIsDeliveredLater
   ASSERT_TRUE(RunUntil([&] { return delivered.size() == 2; }));
   EXPECT_EQ(delivered, std::vector<int>({1, 2}));
   EXPECT_TRUE(engine.Wait(gone));
+}
+
+class RemoteStripesOnSlowWiresTest : public RemoteStripesTest {
+ protected:
+  RemoteStripesOnSlowWiresTest() : RemoteStripesTest(Apart()) {}
+
+  static SimOptions Apart() {
+    SimOptions options;
+    options.control_apart = true;
+    return options;
+  }
+};
+
+TEST_F(RemoteStripesOnSlowWiresTest, EachLaneRenewsItsLeaseWhileItsStripeIsUnderWay) {
+  OpenMemory({.lease_us = 1'000'000});
+  FillLocal();
+  for (uint32_t lane = 0; lane < kLanes; ++lane) {
+    network_.SetWire(Name(lane), "server", {.bytes_per_s = 600'000});  // 3.5 s for a stripe
+  }
+  const RemotePiece whole = {0, buffer_->slice()};
+  std::optional<absl::Status> end;
+  const uint64_t took_ns = Took([&] {
+    memory_->WriteUnordered({&whole, 1}, Ending(&end));
+    ASSERT_TRUE(RunUntil([&] { return end.has_value(); }));
+  });
+  EXPECT_EQ(*end, absl::OkStatus());
+  EXPECT_GE(took_ns, 3 * kNsPerSec);
+  EXPECT_TRUE(IsSame());
+  EXPECT_EQ(exported_->leases(), kLanes);
 }
 
 // A probe that no caller waits for has no deadline: a RemoteMemory that was destroyed waited for

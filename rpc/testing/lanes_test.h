@@ -18,6 +18,8 @@ class LanesTest : public RpcTest {
  protected:
   static constexpr uint32_t kLanes = 3;
 
+  explicit LanesTest(const SimOptions& options = {}) : RpcTest(/*seed=*/1, options) {}
+
   void Open(const ChannelOptions& options = {}) {
     StartServer();
     std::vector<Engine*> engines;

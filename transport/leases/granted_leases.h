@@ -11,7 +11,7 @@
 //
 // The registration is made for one lease of one connection, under a key of its own (a random one,
 // where the provider lets us choose): no peer can use another one's, and the end of one is not the
-// end of others.
+// end of others. A renewal keeps it, so that what the holder has under way goes on.
 //
 // Threads: one engine's. Lifetime: a member of its connection; End() before it is destroyed.
 // Errors: what may be answered is answered; an error from a function means that the peer has broken

@@ -222,6 +222,26 @@ TEST_F(GrantedLeasesTest, ARenewalNeverShortensALease) {
   EXPECT_EQ(export_->leases(), 1u);
 }
 
+// What the holder has under way has the key of the registration: another one would not do.
+TEST_F(GrantedLeasesTest, ARenewedLeaseKeepsItsRegistrationForAsLongAsItIsRenewed) {
+  Add();
+  const GrantGranted granted = Resolve(10 * kNsPerSec);
+  for (int renewal = 0; renewal < 5; ++renewal) {
+    peer_.Advance(9 * kNsPerSec);
+    granted_->OnRenew({granted.lease, 10 * kNsPerSec});
+    const GrantRenewed renewed = peer_.TakeSent<GrantRenewed>();
+    EXPECT_EQ(renewed.lease, granted.lease);
+    EXPECT_EQ(renewed.lease_ns, 10 * kNsPerSec);
+  }
+  EXPECT_EQ(peer_.registered.size(), 1u);
+  EXPECT_EQ(peer_.regions_open, 1);
+  peer_.Advance(10 * kNsPerSec - 1);
+  EXPECT_EQ(peer_.regions_open, 1);
+  peer_.Advance(2 * TimerWheel::kTickNs);
+  EXPECT_EQ(peer_.regions_open, 0);
+  EXPECT_EQ(peer_.TakeSent<GrantEnded>().code, absl::StatusCode::kDeadlineExceeded);
+}
+
 TEST_F(GrantedLeasesTest, WhatConcernsALeaseThatIsOverIsIgnored) {
   Add();
   const GrantGranted granted = Resolve();

@@ -71,11 +71,11 @@ SimFabric::NodeId SimFabric::IdOf(const std::string& name) const {
 // --- events -------------------------------------------------------------------------------------
 
 uint64_t SimFabric::Transmit(NodeId from, NodeId to, uint64_t bytes, const char* what,
-                             uint64_t digest, Task arrive) {
+                             uint64_t digest, Task arrive, Way way) {
   if (ending_ || !alive(from)) return now_ns();
   Pair& pair = PairOf(from, to);
   if (pair.cut) {
-    pair.held.push_back({bytes, what, digest, std::move(arrive)});
+    pair.held.push_back({bytes, what, digest, std::move(arrive), way});
     return now_ns();
   }
   const SimWire& wire = pair.wire;
@@ -83,15 +83,16 @@ uint64_t SimFabric::Transmit(NodeId from, NodeId to, uint64_t bytes, const char*
                                ? 0
                                : static_cast<uint64_t>(static_cast<double>(bytes) * kNsPerSec /
                                                        static_cast<double>(wire.bytes_per_s));
-  pair.free_ns = std::max(pair.free_ns, now_ns()) + wire_ns;
+  Line& line = way == Way::kControl && options_.control_apart ? pair.control : pair.link;
+  line.free_ns = std::max(line.free_ns, now_ns()) + wire_ns;
   const uint64_t jitter_ns = random_.UniformInRange(0, wire.jitter_ns);
-  pair.last_arrival_ns = std::max(pair.last_arrival_ns, pair.free_ns + wire.delay_ns + jitter_ns);
-  At(pair.last_arrival_ns,
+  line.last_arrival_ns = std::max(line.last_arrival_ns, line.free_ns + wire.delay_ns + jitter_ns);
+  At(line.last_arrival_ns,
      [this, from, to, bytes, what, digest, arrive = std::move(arrive)]() mutable {
        Trace(what, from, to, bytes, digest);
        if (alive(to)) arrive();
      });
-  return pair.free_ns;
+  return line.free_ns;
 }
 
 void SimFabric::At(uint64_t time_ns, Task task) {
@@ -132,7 +133,9 @@ bool SimFabric::HasWork(const Node& node) const {
 
 bool SimFabric::PollNode(NodeId id) {
   Node& node = *nodes_[id];
-  if (!node.alive || node.polling || node.engine == nullptr || !HasWork(node)) return false;
+  if (!node.alive || node.frozen || node.polling || node.engine == nullptr || !HasWork(node)) {
+    return false;
+  }
   node.polling = true;
   const bool worked = node.engine->Poll() > 0;
   node.polling = false;
@@ -158,7 +161,7 @@ uint64_t SimFabric::NextTimerNs() const {
   uint64_t next_ns = kNever;
   for (const NodeId id : living_) {
     const Node& node = *nodes_[id];
-    if (node.alive && node.engine != nullptr) {
+    if (node.alive && !node.frozen && node.engine != nullptr) {
       next_ns = std::min(next_ns, node.engine->NextTimerNs());
     }
   }
@@ -224,7 +227,7 @@ void SimFabric::Heal(NodeId from, NodeId to) {
   std::deque<Held> held;
   held.swap(pair.held);
   for (Held& one : held) {
-    Transmit(from, to, one.bytes, one.what, one.digest, std::move(one.arrive));
+    Transmit(from, to, one.bytes, one.what, one.digest, std::move(one.arrive), one.way);
   }
 }
 

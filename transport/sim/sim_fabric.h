@@ -33,6 +33,8 @@ class SimFabric {
  public:
   using Task = Function<void()>;
   using NodeId = uint32_t;
+  // What carries it: the link, or the control connection beside it (SimOptions::control_apart).
+  enum class Way : uint8_t { kLink = 1, kControl = 2 };
 
   SimFabric(uint64_t seed, const SimOptions& options);
   ~SimFabric();
@@ -60,7 +62,7 @@ class SimFabric {
   // Sends `bytes` from one node to another; `arrive` runs there, unless it is dead by then. `what`
   // and `digest` stand in the trace. Returns when the last byte has left.
   uint64_t Transmit(NodeId from, NodeId to, uint64_t bytes, const char* what, uint64_t digest,
-                    Task arrive);
+                    Task arrive, Way way = Way::kLink);
   void At(uint64_t time_ns, Task task);
   // Runs `task` in the node's next Poll(). Dead nodes do nothing.
   void Deliver(NodeId node, Task task);
@@ -91,6 +93,8 @@ class SimFabric {
   void Heal(NodeId from, NodeId to);
   void Kill(NodeId node);
   void SlowDown(NodeId node, uint64_t ns_per_batch) { nodes_[node]->ns_per_batch = ns_per_batch; }
+  void Freeze(NodeId node) { nodes_[node]->frozen = true; }
+  void Thaw(NodeId node) { nodes_[node]->frozen = false; }
   void StopAnswering(NodeId node) { nodes_[node]->answers = false; }
   bool answers(NodeId node) const { return nodes_[node]->answers; }
   void Corrupt(NodeId from, NodeId to, Function<void(std::vector<std::byte>&)> change);
@@ -122,6 +126,7 @@ class SimFabric {
     std::unique_ptr<EngineCore> engine;
     SimTransport* transport = nullptr;
     bool alive = true;
+    bool frozen = false;
     bool polling = false;
     std::deque<Task> delivered;
     uint64_t ns_per_batch = 0;
@@ -133,12 +138,18 @@ class SimFabric {
     const char* what;
     uint64_t digest;
     Task arrive;
+    Way way;
+  };
+  // What leaves and arrives in order.
+  struct Line {
+    uint64_t free_ns = 0;  // when the last byte so far has left
+    uint64_t last_arrival_ns = 0;
   };
   // One direction between two nodes.
   struct Pair {
     SimWire wire;
-    uint64_t free_ns = 0;  // when the last byte so far has left
-    uint64_t last_arrival_ns = 0;
+    Line link;
+    Line control;       // used if SimOptions::control_apart
     uint64_t cuts = 0;  // ever; tells one cut from the next
     bool cut = false;
     std::deque<Held> held;

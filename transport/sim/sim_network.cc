@@ -59,6 +59,10 @@ void SimNetwork::Heal(const std::string& a, const std::string& b) {
 
 void SimNetwork::Kill(const std::string& name) { fabric_->Kill(fabric_->IdOf(name)); }
 
+void SimNetwork::Freeze(const std::string& name) { fabric_->Freeze(fabric_->IdOf(name)); }
+
+void SimNetwork::Thaw(const std::string& name) { fabric_->Thaw(fabric_->IdOf(name)); }
+
 void SimNetwork::SlowDown(const std::string& name, uint64_t ns_per_batch) {
   fabric_->SlowDown(fabric_->IdOf(name), ns_per_batch);
 }

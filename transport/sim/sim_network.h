@@ -13,8 +13,8 @@
 // any more aborts, rather than hang the test.
 //
 // What is simulated: the wire (delay, jitter, bandwidth), one-sided transfers, receive slots,
-// process death, partitions, slow receivers. Everything above, credits and large messages included,
-// is the code that runs in production.
+// processes that die or are stopped, partitions, slow receivers. Everything above, credits and
+// large messages included, is the code that runs in production.
 //
 // Threads: one. Lifetime: outlives whatever uses its engines; destroying it closes all connections.
 // Errors: names that are not Node()s abort: they are mistakes of the test.
@@ -66,6 +66,9 @@ struct SimOptions {
   uint32_t done_at_once_percent = 0;
   // RemoteAccess::reads_prove_writes(), as on verbs.
   bool reads_prove_writes = false;
+  // What goes by the control connection (how connections begin and end, and all about leases) does
+  // not wait for the bytes that the link moves: as on verbs and tcp. False: one line for both.
+  bool control_apart = false;
   bool keep_trace = false;  // as text as well as hashed
   // Connections are sealed, as those over verbs are with security; as where one side requires
   // encryption as well, so that there are no leases.
@@ -108,6 +111,10 @@ class SimNetwork {
   // until just before. Listen() there is FAILED_PRECONDITION: a process that is started again is
   // another node, which may listen at the same "sim:NAME".
   void Kill(const std::string& name);
+  // As by SIGSTOP: nothing of this node's program runs, nor its timers, until Thaw(). What is
+  // sent to it is kept, and its card answers. REQUIRES: nothing blocks on its engine meanwhile.
+  void Freeze(const std::string& name);
+  void Thaw(const std::string& name);
   // The node takes `ns_per_batch` for each batch that it receives.
   void SlowDown(const std::string& name, uint64_t ns_per_batch);
   // The node answers no one-sided operations of others any more, as a peer over tcp that nobody

@@ -113,6 +113,23 @@ TEST_F(SimNetworkTest, TimersFireInVirtualTime) {
   EXPECT_LT(timer.at_ns, deadline_ns + TimerWheel::kTickNs);
 }
 
+TEST_F(SimNetworkTest, AFrozenNodeRunsNothingUntilItThaws) {
+  Listen("db");
+  const auto [client, server] = Pair("app", "db");
+  EngineCore& db = CoreOf(network_->Node("db"));
+  CountingTimer timer(&db);
+  db.timers().Schedule(&timer, now_ns() + kNsPerSec);
+  network_->Freeze("db");
+  client->Send("x");
+  network_->RunFor(5 * kNsPerSec);
+  EXPECT_EQ(server->received_count, 0u);
+  EXPECT_EQ(timer.fired, 0);
+  EXPECT_FALSE(client->closed());
+  network_->Thaw("db");
+  ASSERT_TRUE(Run([&, server = server] { return server->received_count == 1; }));
+  EXPECT_EQ(timer.fired, 1);
+}
+
 TEST_F(SimNetworkTest, RunUntilGivesUpAtItsLimit) {
   network_->Node("app");
   const uint64_t start_ns = now_ns();

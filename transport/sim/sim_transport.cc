@@ -171,12 +171,14 @@ void SimTransport::CheckInvariants() const {
 
 void SimTransport::Tell(SimFabric::NodeId node, const char* name, size_t bytes,
                         Function<void(SimTransport&)> what) {
-  fabric_->Transmit(node_, node, kControlBytes + bytes, name, 0,
-                    [fabric = fabric_, node, what = std::move(what)]() mutable {
-                      fabric->Deliver(node, [fabric, node, what = std::move(what)]() mutable {
-                        what(*fabric->transport(node));
-                      });
-                    });
+  fabric_->Transmit(
+      node_, node, kControlBytes + bytes, name, 0,
+      [fabric = fabric_, node, what = std::move(what)]() mutable {
+        fabric->Deliver(node, [fabric, node, what = std::move(what)]() mutable {
+          what(*fabric->transport(node));
+        });
+      },
+      SimFabric::Way::kControl);
 }
 
 absl::StatusOr<SimTransport::PeerIterator> SimTransport::AddPeer(const LinkOptions& options,
