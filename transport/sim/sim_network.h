@@ -67,6 +67,9 @@ struct SimOptions {
   // RemoteAccess::reads_prove_writes(), as on verbs.
   bool reads_prove_writes = false;
   bool keep_trace = false;  // as text as well as hashed
+  // EngineOptions::inbox_slots of each node: where nodes are made by the thousand, fewer are
+  // cheaper to make.
+  uint32_t inbox_slots = 4096;
   // Connections are sealed, as those over verbs are with security; as where one side requires
   // encryption as well, so that there are no leases.
   bool sealed = false;
