@@ -62,8 +62,9 @@ raft_term TermOfLeader(const raft_message& message) {
 // --- configurations ------------------------------------------------------------------------------
 
 // Of an entry: its encoding, a count, and of each member its id, its address with a zero behind it,
-// and its role; numbers are little-endian, of 8 bytes, the role is of one.
-bool Decode(const raft_buffer& buffer, raft_configuration* to) {
+// and its role; numbers are little-endian, of 8 bytes, the role is of one. `behind`: the bytes that
+// follow, up to a multiple of 8.
+bool Decode(const raft_buffer& buffer, raft_configuration* to, size_t* behind = nullptr) {
   std::string_view rest(static_cast<const char*>(buffer.base), buffer.len);
   const auto take = [&rest](size_t bytes, uint64_t* value) {
     if (rest.size() < bytes) return false;
@@ -88,7 +89,20 @@ bool Decode(const raft_buffer& buffer, raft_configuration* to) {
     if (!take(1, &role)) return false;
     if (raft_configuration_add(to, id, address, static_cast<int>(role)) != 0) return false;
   }
+  if (behind != nullptr) *behind = rest.size();
   return true;
+}
+
+// Those at its end.
+size_t UnwrittenBytes(const raft_entry& entry) {
+  if (entry.type == RAFT_BARRIER) return entry.buf.len;
+  if (entry.type != RAFT_CHANGE) return 0;
+  size_t behind = 0;
+  raft_configuration configuration;
+  raft_configuration_init(&configuration);
+  const bool decoded = Decode(entry.buf, &configuration, &behind);
+  raft_configuration_close(&configuration);
+  return decoded ? behind : 0;
 }
 
 // The snapshot may also end before where the change stood: then other entries come there, and one
@@ -172,6 +186,15 @@ void RaftRepair::AfterFailedWrite(raft* raft) {
   // The union's member that libraft is about to take for the valid one. Where the candidate stays
   // one, its list of votes is beside it.
   if (raft->state == RAFT_CANDIDATE) raft->follower_state.current_leader.address = nullptr;
+}
+
+void RaftRepair::ClearUnwritten(const raft_entry* entries, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const raft_buffer& bytes = entries[i].buf;
+    const size_t unwritten = UnwrittenBytes(entries[i]);
+    if (unwritten == 0) continue;
+    std::memset(static_cast<char*>(bytes.base) + (bytes.len - unwritten), 0, unwritten);
+  }
 }
 
 }  // namespace weft::embed

@@ -1,9 +1,10 @@
-// What libraft 0.15 does wrong with a group's configuration, when a disk fails, and with answers to
-// a leader, put right from outside.
+// What libraft 0.15 does wrong with a group's configuration, when a disk fails, with answers to a
+// leader, and with what it does not write, put right from outside.
 //
-// Its user wraps seven of the functions that libraft is given, as examples/raftkv/replica.cc does:
+// Its user wraps eight of the functions that libraft is given, as examples/raftkv/replica.cc does:
 //
 //   io->load, io->snapshot_put:   repair.KeepSnapshot(snapshot);          each one that passes
+//   io->load, io->append:         RaftRepair::ClearUnwritten(entries, n); then the disk's append
 //   io->set_term, io->set_vote:   RaftRepair::AfterFailedWrite(&raft);    where it was not written
 //   io->send:                     repair.Correct(message)                 in place of the message
 //   io->start's receive:          repair.BeforeMessage(&raft, message);   then libraft's own
@@ -23,7 +24,7 @@
 //   4. C1 e C2, then another    configuration_uncommitted_index still names C2, which the snapshot
 //      member's snapshot        has taken the place of, and a later conflict rolls back.
 //
-// And one each with an election and with answers:
+// And one each with an election, with answers, and with memory:
 //
 //   5. TimeoutNow, disk fails   convertToCandidate() makes a candidate that cannot store its vote a
 //                               follower again, but leaves a candidate's flags where a follower has
@@ -32,6 +33,9 @@
 //                               disk, e, about which it was not asked. If the leader has an entry
 //                               of its own there by then, it takes the two for the same, and
 //                               commits what it alone has.
+//   7. any C, and barriers      The eight bytes of a barrier's entry, and up to seven behind a
+//                               configuration, are never written: what the heap had there goes to
+//                               all members, and onto their disks.
 //
 // BeforeMessage() sees which entries libraft is about to take off its log. If there is a change
 // among them (1, 2), it puts the configuration before it in place: that of an earlier entry, or of
@@ -39,7 +43,8 @@
 // PermitSnapshot() lets snapshots wait for a change that is under way (3). AfterFailedWrite()
 // clears the flags, which nobody reads any more (5). Correct() lets an answer say no more than what
 // the leader of its term has compared: up to the last entry of a message that this member takes, or
-// the end of its snapshot, both logs are the same (6).
+// the end of its snapshot, both logs are the same (6). ClearUnwritten() makes these bytes zeros
+// before they are stored or sent (7).
 //
 // libraft_defects_test.cc plays all of them in libraft's own simulated cluster, without any of
 // this.
@@ -49,9 +54,11 @@
 // Threads: libraft's. Lifetime: as the struct raft. Errors: none; where nothing earlier is known (a
 //   member that joins), libraft does what it does.
 // Invariants: it writes to raft::configuration, ::configuration_index and
-//   ::configuration_uncommitted_index, and where a follower has its leader's address, alone; raft.h
-//   tells what they mean.
+//   ::configuration_uncommitted_index, where a follower has its leader's address, and to bytes of
+//   entries that nobody reads, alone; raft.h tells what they mean.
 #pragma once
+
+#include <cstddef>
 
 #include "embed/raft/libraft.h"
 
@@ -74,6 +81,8 @@ class RaftRepair {
   raft_message Correct(const raft_message& message) const;
   // For each term and vote that could not be stored, before libraft is told so.
   static void AfterFailedWrite(raft* raft);
+  // For what libraft has loaded and what it appends, which a leader does before it sends it.
+  static void ClearUnwritten(const raft_entry* entries, size_t count);
 
  private:
   raft_configuration snapshot_;    // of the last snapshot

@@ -66,8 +66,10 @@ struct Replica::Functions {
     Replica& self = Self(io);
     const int code =
         self.disk_.load(io, term, voted_for, snapshot, start_index, entries, n_entries);
-    if (code == 0 && *snapshot != nullptr) self.repair_.KeepSnapshot(**snapshot);
-    return code;
+    if (code != 0) return code;
+    if (*snapshot != nullptr) self.repair_.KeepSnapshot(**snapshot);
+    weft::embed::RaftRepair::ClearUnwritten(*entries, *n_entries);
+    return 0;
   }
 
   static int SetTerm(raft_io* io, raft_term term) {
@@ -129,6 +131,7 @@ struct Replica::Functions {
   static int AppendEntries(raft_io* io, raft_io_append* request, const raft_entry* entries,
                            unsigned n, raft_io_append_cb callback) {
     Replica& self = Self(io);
+    weft::embed::RaftRepair::ClearUnwritten(entries, n);
     auto append = std::make_unique<Append>();
     append->mine.data = append.get();
     append->replica = &self;

@@ -2,6 +2,7 @@
 
 #include <rocksdb/db.h>
 #include <rocksdb/options.h>
+#include <rocksdb/slice_transform.h>
 #include <rocksdb/table.h>
 #include <rocksdb/utilities/write_batch_with_index.h>
 
@@ -207,8 +208,11 @@ absl::Status StateMachine::Restore(std::string_view bytes) {
     return absl::DataLossError(StrCat("a snapshot of ", bytes.size(), " bytes cannot be read"));
   }
   if (header.applied_index() <= header_.applied_index()) return absl::OkStatus();
-  WEFT_RETURN_IF_ERROR(Remove());
-  WEFT_RETURN_IF_ERROR(OpenDatabase());
+  // Before the first entry there is nothing to remove: Load() has looked.
+  if (header_.applied_index() > 0) {
+    WEFT_RETURN_IF_ERROR(Remove());
+    WEFT_RETURN_IF_ERROR(OpenDatabase());
+  }
   // The header comes last: a state without it is none.
   rocksdb::WriteOptions write;
   write.disableWAL = true;
@@ -236,7 +240,13 @@ namespace {
 
 rocksdb::Options DatabaseOptions(rocksdb::Env* env) {
   rocksdb::Options options;
-  if (env != nullptr) options.env = env;
+  if (env != nullptr) {
+    options.env = env;
+    // Where files are not the file system's, there may be none for options.
+    options.fail_if_options_file_error = false;
+    // Few keys there, each written many times: the memtable remembers where each of them stands.
+    options.memtable_insert_with_hint_prefix_extractor.reset(rocksdb::NewNoopTransform());
+  }
   options.create_if_missing = true;
   options.write_buffer_size = kMemtableBytes;
   options.max_open_files = kOpenFiles;

@@ -49,6 +49,7 @@ EngineCore& SimFabric::NodeEngine(const std::string& name) {
   options.drive = EngineOptions::Drive::kExternal;
   options.name = name;
   options.clock = &clock_;
+  options.inbox_slots = options_.inbox_slots;
   auto engine = EngineCore::Create(
       options,
       [this, id](const EngineContext& context) -> absl::StatusOr<std::unique_ptr<Transport>> {
@@ -87,17 +88,33 @@ uint64_t SimFabric::Transmit(NodeId from, NodeId to, uint64_t bytes, const char*
   line.free_ns = std::max(line.free_ns, now_ns()) + wire_ns;
   const uint64_t jitter_ns = random_.UniformInRange(0, wire.jitter_ns);
   line.last_arrival_ns = std::max(line.last_arrival_ns, line.free_ns + wire.delay_ns + jitter_ns);
-  At(line.last_arrival_ns,
-     [this, from, to, bytes, what, digest, arrive = std::move(arrive)]() mutable {
-       Trace(what, from, to, bytes, digest);
-       if (alive(to)) arrive();
-     });
+  AddEvent(line.last_arrival_ns, std::move(arrive), {from, to, bytes, what, digest});
   return line.free_ns;
 }
 
-void SimFabric::At(uint64_t time_ns, Task task) {
-  events_.push_back({std::max(time_ns, now_ns()), next_sequence_++, std::move(task)});
+void SimFabric::At(uint64_t time_ns, Task task) { AddEvent(time_ns, std::move(task), {}); }
+
+void SimFabric::AddEvent(uint64_t time_ns, Task task, const Arrival& arrival) {
+  if (free_places_.empty()) {
+    free_places_.push_back(static_cast<uint32_t>(happening_.size()));
+    happening_.emplace_back();
+  }
+  const uint32_t place = free_places_.back();
+  free_places_.pop_back();
+  happening_[place] = {std::move(task), arrival};
+  events_.push_back({std::max(time_ns, now_ns()), next_sequence_++, place});
   std::push_heap(events_.begin(), events_.end(), Later());
+}
+
+void SimFabric::RunEvent(const Event& event) {
+  Task task = std::move(happening_[event.place].task);
+  const Arrival arrival = happening_[event.place].arrival;
+  free_places_.push_back(event.place);
+  if (arrival.what != nullptr) {
+    Trace(arrival.what, arrival.from, arrival.to, arrival.bytes, arrival.digest);
+    if (!alive(arrival.to)) return;
+  }
+  task();
 }
 
 void SimFabric::Deliver(NodeId node, Task task) {
@@ -175,9 +192,9 @@ bool SimFabric::Advance(uint64_t until_ns, bool timers_count) {
   MoveTo(next_ns);
   while (!events_.empty() && events_.front().time_ns <= now_ns()) {
     std::pop_heap(events_.begin(), events_.end(), Later());
-    Task task = std::move(events_.back().task);
+    const Event event = events_.back();
     events_.pop_back();
-    task();
+    RunEvent(event);
   }
   return true;
 }

@@ -155,10 +155,22 @@ class SimFabric {
     std::deque<Held> held;
     Function<void(std::vector<std::byte>&)> corrupt;
   };
+  // What Transmit() has put on the way.
+  struct Arrival {
+    NodeId from;
+    NodeId to;
+    uint64_t bytes;
+    const char* what = nullptr;  // null: the event is no arrival
+    uint64_t digest;
+  };
   struct Event {
     uint64_t time_ns;
     uint64_t sequence;
+    uint32_t place;  // of what it does, in happening_: a heap moves its elements about
+  };
+  struct Happening {
     Task task;
+    Arrival arrival;
   };
   struct Later {
     bool operator()(const Event& a, const Event& b) const {
@@ -167,6 +179,8 @@ class SimFabric {
   };
 
   Pair& PairOf(NodeId from, NodeId to);
+  void AddEvent(uint64_t time_ns, Task task, const Arrival& arrival);
+  void RunEvent(const Event& event);
   // A turn of it would find something.
   bool HasWork(const Node& node) const;
   uint64_t NextTimerNs() const;
@@ -180,6 +194,8 @@ class SimFabric {
   int polls_ = 0;               // PollNodes() that are under way: one inside of the other
   std::map<std::pair<NodeId, NodeId>, Pair> pairs_;
   std::vector<Event> events_;  // a heap by Later
+  std::vector<Happening> happening_;
+  std::vector<uint32_t> free_places_;  // of happening_
   uint64_t next_sequence_ = 0;
   std::map<uint64_t, SimLink*> links_;
   uint64_t next_link_ = 1;

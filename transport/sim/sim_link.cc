@@ -272,17 +272,21 @@ absl::Status SimLink::Send(const SendSlot& slot, uint32_t bytes) {
         });
       });
   sending_.push_back(slot);
-  fabric_->At(left_ns, [fabric = fabric_, id = id_] {
-    SimLink* const link = fabric->FindLink(id);
-    if (link == nullptr) return;
-    link->Later([](SimLink& sender) {
-      const SendSlot sent = sender.sending_.front();
-      sender.sending_.pop_front();
-      sender.domain_->ReleaseSlot(sent);
-      sender.domain_->TellRoom();
+  fabric_->At(left_ns, [fabric = fabric_, node = domain_->node_, id = id_] {
+    if (fabric->FindLink(id) == nullptr) return;
+    fabric->Deliver(node, [fabric, id] {
+      if (SimLink* const link = fabric->FindLink(id)) link->OnSent();
     });
   });
   return absl::OkStatus();
+}
+
+// In the node's Poll().
+void SimLink::OnSent() {
+  const SendSlot sent = sending_.front();
+  sending_.pop_front();
+  domain_->ReleaseSlot(sent);
+  domain_->TellRoom();
 }
 
 absl::Status SimLink::CheckPost(size_t operations) const {

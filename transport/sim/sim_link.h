@@ -110,6 +110,7 @@ class SimLink final : public Link {
   void Down(const absl::Status& why);
   // In the node's Poll(), if the link still exists then.
   void Later(Function<void(SimLink&)> what);
+  void OnSent();  // the first of sending_ has left
   absl::Status CheckPost(size_t operations) const;
   // Null: this time nothing is done at once.
   SimLink* PeerToMoveAtOnce();

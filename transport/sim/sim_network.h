@@ -70,6 +70,9 @@ struct SimOptions {
   // not wait for the bytes that the link moves: as on verbs and tcp. False: one line for both.
   bool control_apart = false;
   bool keep_trace = false;  // as text as well as hashed
+  // EngineOptions::inbox_slots of each node: where nodes are made by the thousand, fewer are
+  // cheaper to make.
+  uint32_t inbox_slots = 4096;
   // Connections are sealed, as those over verbs are with security; as where one side requires
   // encryption as well, so that there are no leases.
   bool sealed = false;

@@ -10,7 +10,7 @@ constexpr uint64_t kUsPerMs = 1000;
 constexpr uint64_t kNsPerMs = 1'000'000;
 
 // Entries that libraft takes: one batch each.
-int ToRaft(const std::vector<MemoryDisk::Entry>& from, raft_entry** to) {
+int ToRaft(const std::deque<MemoryDisk::Entry>& from, raft_entry** to) {
   *to = nullptr;
   if (from.empty()) return 0;
   *to = static_cast<raft_entry*>(raft_calloc(from.size(), sizeof(raft_entry)));
@@ -129,8 +129,10 @@ struct MemoryDiskIo::Functions {
           {entries[i].term, entries[i].type,
            std::string(static_cast<const char*>(entries[i].buf.base), entries[i].buf.len)});
     }
-    Self(io).Add({[&disk, added = std::move(added)] {
-                    disk.entries.insert(disk.entries.end(), added.begin(), added.end());
+    Self(io).Add({[&disk, added = std::move(added)]() mutable {
+                    for (MemoryDisk::Entry& entry : added) {
+                      disk.entries.push_back(std::move(entry));
+                    }
                   },
                   [request, callback](int status) { callback(request, status); }});
     return 0;
@@ -150,14 +152,15 @@ struct MemoryDiskIo::Functions {
   static int SnapshotPut(raft_io* io, unsigned trailing, raft_io_snapshot_put* request,
                          const raft_snapshot* snapshot, raft_io_snapshot_put_cb callback) {
     MemoryDisk& disk = Self(io).disk_;
-    Self(io).Add({[&disk, trailing, taken = FromRaft(*snapshot)] {
-                    disk.snapshot = taken;
+    Self(io).Add({[&disk, trailing, taken = FromRaft(*snapshot)]() mutable {
+                    const raft_index last = taken.index;
+                    disk.snapshot = std::move(taken);
                     if (trailing == 0) {
                       disk.entries.clear();
-                      disk.first_index = taken.index + 1;
+                      disk.first_index = last + 1;
                       return;
                     }
-                    const raft_index from = taken.index > trailing ? taken.index - trailing + 1 : 1;
+                    const raft_index from = last > trailing ? last - trailing + 1 : 1;
                     if (from <= disk.first_index) return;
                     const auto dropped = static_cast<ptrdiff_t>(from - disk.first_index);
                     disk.entries.erase(disk.entries.begin(), disk.entries.begin() + dropped);

@@ -44,7 +44,7 @@ struct MemoryDisk {
   raft_term term = 0;
   raft_id voted_for = 0;
   raft_index first_index = 1;  // of entries
-  std::vector<Entry> entries;
+  std::deque<Entry> entries;
   std::optional<Snapshot> snapshot;
   bool memory_mark = false;  // RaftNetworkOptions::keep_memory_mark
 

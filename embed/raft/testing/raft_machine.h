@@ -143,8 +143,10 @@ class RaftMachine {
       RaftMachine& self = Self(each);
       const int code =
           self.wrapped_.load(each, term, voted_for, snapshot, start_index, entries, n_entries);
-      if (code == 0 && *snapshot != nullptr) self.repair_.KeepSnapshot(**snapshot);
-      return code;
+      if (code != 0) return code;
+      if (*snapshot != nullptr) self.repair_.KeepSnapshot(**snapshot);
+      RaftRepair::ClearUnwritten(*entries, *n_entries);
+      return 0;
     };
     io->set_term = [](raft_io* each, raft_term term) {
       const int code = Self(each).wrapped_.set_term(each, term);
@@ -155,6 +157,11 @@ class RaftMachine {
       const int code = Self(each).wrapped_.set_vote(each, id);
       if (code != 0) RaftRepair::AfterFailedWrite(&Self(each).raft_);
       return code;
+    };
+    io->append = [](raft_io* each, raft_io_append* request, const raft_entry entries[], unsigned n,
+                    raft_io_append_cb callback) {
+      RaftRepair::ClearUnwritten(entries, n);
+      return Self(each).wrapped_.append(each, request, entries, n, callback);
     };
     io->snapshot_put = [](raft_io* each, unsigned trailing, raft_io_snapshot_put* request,
                           const raft_snapshot* snapshot, raft_io_snapshot_put_cb callback) {
