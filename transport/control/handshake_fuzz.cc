@@ -72,7 +72,7 @@ struct Host {
       PathProvider& one = all.emplace_back();
       one.kind = kind;
       one.provider = "fuzz";
-      one.fabric_version = 1u << 16;
+      one.fabric_version = [] { return 1u << 16; };
       one.open = [kind](const PathOffer& offer,
                         BatchSink*) -> absl::StatusOr<std::unique_ptr<LinkDomain>> {
         if (offer.device == "broken") return absl::UnavailableError("the port is down");
