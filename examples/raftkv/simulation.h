@@ -1,9 +1,10 @@
 // A whole group in the simulator: libraft with its clock, random numbers, ticks and disk in
-// simulation, Weft's simulated network between members and to clients, RocksDB in memory. The same
-// seed gives the same faults and calls, as far as simulation_test says.
+// simulation, Weft's simulated network between members and to clients, RocksDB in memory. Where
+// the kernel's random numbers are a seed's too, as in simulation_test, a seed is one run, event by
+// event.
 //
-// Threads: one (RocksDB's own apart, which wait for nobody). Lifetime: the network outlives
-// members.
+// Threads: one (RocksDB's own apart, which have nothing to do: a state of up to 32 MiB stays in its
+// memtable). Lifetime: the network outlives members.
 #pragma once
 
 #include <memory>
