@@ -72,12 +72,19 @@ class SharedService final : public Probe::Service {
   std::vector<UnaryCall<Data, Data>> held_;  // guarded by mutex_
 };
 
+// Neither side gives the other up for its silence, and a path may take its time: the machine may be
+// busy, and one of the lab stands still for seconds. Only hangs take so long.
+void BePatient(LinkOptions* link) {
+  link->peer_timeout_ns = 0;
+  link->connect_timeout_ns = 60 * kNsPerSec;
+  link->path_timeout_ns = 20 * kNsPerSec;
+}
+
 ServerOptions WithEngines(uint32_t engines) {
   ServerOptions options;
   options.engines = engines;
   options.max_sessions = 0;
-  // Neither side gives the other up for its silence: the machine may be busy.
-  options.link.peer_timeout_ns = 0;
+  BePatient(&options.link);
   // Nobody waits for the processor longer than he has to.
   options.spin_ns = 0;
   return options;
@@ -113,7 +120,7 @@ class EnginesTest : public testing::Test {
   }
   std::unique_ptr<Channel> Open(PathKind path, ChannelOptions options = {}) {
     options.link.paths = {path};
-    options.link.peer_timeout_ns = 0;
+    BePatient(&options.link);
     auto channel = Channel::Open(server_->address(), options);
     EXPECT_TRUE(channel.ok()) << channel.status();
     return channel.ok() ? *std::move(channel) : nullptr;
@@ -146,14 +153,14 @@ class EnginesTest : public testing::Test {
   }
 
   // Every call ends once: with its reply, or with the word that it was not run.
-  void DrainDuringLoad(PathKind path, const ChannelOptions& options = {}) {
+  void DrainDuringLoad(PathKind path) {
     constexpr int kClients = 6;
     std::atomic<int> busy{0};
     std::atomic<uint64_t> answered{0};
     std::vector<std::thread> clients;
     for (int i = 0; i < kClients; ++i) {
       clients.emplace_back([&] {
-        const auto channel = Open(path, options);
+        const auto channel = Open(path);
         Probe::Stub stub(*channel);
         absl::Status status;
         Data reply;
@@ -483,7 +490,7 @@ class EnginesLimitsTest : public EnginesTest {
 TEST_F(EnginesLimitsTest, AMethodsLimitIsTheServersAndNotTheEngines) {
   ServerOptions options = WithEngines(3);
   options.limits.per_method = {{"weft.test.Probe/Hold", 4}};
-  ServeAndOpen(options);
+  ASSERT_NO_FATAL_FAILURE(ServeAndOpen(options));
   constexpr char kWhy[] = "method weft.test.Probe/Hold has 4 calls running, as many as";
   for (const size_t engine : {0, 1, 2, 1}) Hold(engine);
   for (const size_t engine : {0, 1, 2}) ExpectRefused(engine, kWhy);
@@ -503,7 +510,7 @@ TEST_F(EnginesLimitsTest, AClientsLimitIsTheServersAndNotTheEngines) {
   options.security = security;
   ChannelOptions channel;
   channel.security = security;
-  ServeAndOpen(options, channel);
+  ASSERT_NO_FATAL_FAILURE(ServeAndOpen(options, channel));
   Hold(0);
   Hold(1);
   for (const size_t engine : {0, 1, 2}) {
@@ -519,7 +526,7 @@ TEST_F(EnginesLimitsTest, AClientsLimitIsTheServersAndNotTheEngines) {
 TEST_F(EnginesLimitsTest, ConnectionsOfNobodyHaveALimitEach) {
   ServerOptions options = WithEngines(3);
   options.limits.per_client = 1;
-  ServeAndOpen(options);
+  ASSERT_NO_FATAL_FAILURE(ServeAndOpen(options));
   for (const size_t engine : {0, 1, 2}) Hold(engine);
   for (const size_t engine : {0, 1, 2}) {
     ExpectRefused(engine, "this client has 1 calls running, as many as");
@@ -530,7 +537,7 @@ TEST_F(EnginesLimitsTest, EachEngineHasItsPartOfTheAdaptiveLimit) {
   ServerOptions options = WithEngines(3);
   options.limits.adaptive = true;
   options.limits.adaptive_most = 4;
-  ServeAndOpen(options);
+  ASSERT_NO_FATAL_FAILURE(ServeAndOpen(options));
   EXPECT_EQ(server_->stats().adaptive_limit, 4u);
   std::vector<uint32_t> parts;
   for (const ServerStats& stats : server_->stats_by_engine()) parts.push_back(stats.adaptive_limit);
@@ -546,7 +553,7 @@ TEST_F(EnginesLimitsTest, EachEngineHasItsPartOfTheRunningBytes) {
   ServerOptions options = WithEngines(3);
   options.max_running_bytes = 30'000;
   options.max_request_bytes = 5000;
-  ServeAndOpen(options);
+  ASSERT_NO_FATAL_FAILURE(ServeAndOpen(options));
   for (const size_t engine : {0, 1, 2}) {
     Hold(engine, 4000);
     Hold(engine, 4000);
@@ -560,7 +567,7 @@ TEST_F(EnginesLimitsTest, EachEngineHasRoomForTheLargestRequest) {
   ServerOptions options = WithEngines(3);
   options.max_running_bytes = 300'000;
   options.max_request_bytes = 150'000;
-  ServeAndOpen(options);
+  ASSERT_NO_FATAL_FAILURE(ServeAndOpen(options));
   for (const auto& channel : channels_) ExpectEcho(*channel, 140'000);
 }
 
@@ -605,26 +612,12 @@ class EnginesFabricTest : public EnginesTest, public testing::WithParamInterface
  protected:
   void SetUp() override {
     ServerOptions options = WithEngines(3);
-    options.link = Patient();
+    options.link.paths = {GetParam()};
     Serve(options);
-  }
-  // Machines of the lab stand still for seconds: only hangs take so long.
-  static LinkOptions Patient() {
-    LinkOptions link;
-    link.paths = {GetParam()};
-    link.peer_timeout_ns = 0;
-    link.connect_timeout_ns = 60 * kNsPerSec;
-    link.path_timeout_ns = 20 * kNsPerSec;
-    return link;
-  }
-  static ChannelOptions Options() {
-    ChannelOptions options;
-    options.link = Patient();
-    return options;
   }
   std::vector<std::unique_ptr<Channel>> OpenOneEach() {
     std::vector<std::unique_ptr<Channel>> channels;
-    for (int i = 0; i < 3; ++i) channels.push_back(Open(GetParam(), Options()));
+    for (int i = 0; i < 3; ++i) channels.push_back(Open(GetParam()));
     return channels;
   }
 };
@@ -663,7 +656,7 @@ TEST_P(EnginesFabricTest, EachEngineServesItsClients) {
 }
 
 TEST_P(EnginesFabricTest, AClientHasTheEngineThatItAsksFor) {
-  ChannelOptions options = Options();
+  ChannelOptions options;
   options.link.server_engine = 2;
   std::vector<std::unique_ptr<Channel>> channels;
   for (int i = 0; i < 2; ++i) {
@@ -697,7 +690,7 @@ TEST_P(EnginesFabricTest, AnExportIsGoodAtEachEngine) {
 }
 
 TEST_P(EnginesFabricTest, AChannelWithSeveralEnginesHasAConnectionToEach) {
-  ChannelOptions options = Options();
+  ChannelOptions options;
   options.engines = 3;
   const auto channel = Open(GetParam(), options);
   EXPECT_EQ(Connections(), std::vector<uint32_t>({1, 1, 1}));
@@ -706,7 +699,7 @@ TEST_P(EnginesFabricTest, AChannelWithSeveralEnginesHasAConnectionToEach) {
   for (const ServerStats& stats : server_->stats_by_engine()) EXPECT_EQ(stats.requests, 1u);
 }
 
-TEST_P(EnginesFabricTest, ADrainDuringLoadLosesNoCall) { DrainDuringLoad(GetParam(), Options()); }
+TEST_P(EnginesFabricTest, ADrainDuringLoadLosesNoCall) { DrainDuringLoad(GetParam()); }
 
 }  // namespace
 }  // namespace weft::test
