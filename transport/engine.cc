@@ -231,6 +231,7 @@ int EngineCore::RunTurn(int budget) {
   WEFT_DCHECK(!in_turn_);  // User: Poll() is not called inside a callback
   if (doorbell_->armed()) [[unlikely]]
     Wake();
+  was_used_ = false;
   in_turn_ = true;
   internal::Turn turn = {this, internal::innermost_turn};
   internal::innermost_turn = &turn;
@@ -337,11 +338,12 @@ bool EngineCore::SleepsOn() const {
 bool Engine::Arm() {
   EngineCore& core = CoreOf(*this);
   if (core.forked()) return true;  // nothing will ever be
+  const bool may_sleep = core.inbox_.empty() && !core.was_used_;
   // No turn has come since it was armed, for that would have ended it.
-  if (core.doorbell_->armed() && !core.was_used_ && core.inbox_.empty()) return true;
-  core.was_used_ = false;
+  if (core.doorbell_->armed() && may_sleep) return true;
   core.doorbell_->Arm();
-  if (core.inbox_.empty() && !core.stop_.load(std::memory_order_acquire) && transport_->Arm()) {
+  if (core.inbox_.empty() && !core.was_used_ && !core.stop_.load(std::memory_order_acquire) &&
+      transport_->Arm()) {
     return true;
   }
   core.Wake();

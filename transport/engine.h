@@ -232,7 +232,7 @@ class EngineCore final : public Engine {
   bool in_turn_ = false;
   bool rang_ = false;  // the doorbell may have: its event is to be taken
   std::atomic<bool> stop_{false};
-  bool was_used_ = false;  // since Arm(), other than by Poll()
+  bool was_used_ = false;  // since the last turn, by who became the driver for it
   uint64_t turn_ns_ = 0;
   // The first turn without traffic: what came before it may have taken long, and what is awaited
   // then could not come sooner.

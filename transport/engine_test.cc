@@ -387,6 +387,15 @@ TEST_F(ArmedEngine, TakesATurnWhenItsOwnerHasUsedIt) {
   EXPECT_FALSE(PollIsATurn());
 }
 
+// In this order what it had sent waited for the next timer.
+TEST_F(ArmedEngine, DoesNotSleepBetweenAUseAndItsTurn) {
+  ASSERT_TRUE(engine_->Enter());
+  engine_->Leave();
+  EXPECT_FALSE(engine_->Arm());
+  EXPECT_TRUE(PollIsATurn());
+  EXPECT_TRUE(engine_->Arm());
+}
+
 TEST_F(ArmedEngine, TakesATurnForATimerThatIsDue) {
   CountingTimer timer;
   ASSERT_TRUE(engine_->Enter());

@@ -121,10 +121,11 @@ class Engine {
 
   // --- who drives -------------------------------------------------------------------------------
 
-  // One turn: inbox, transport, timers, descriptors, then what was committed is sent. Returns how
-  // much there was to do; 0, and does nothing, if this thread may not drive, and in a callback of
-  // this engine. kCaller: any thread. kExternal: the application's loop, on the thread that created
-  // the engine or, later, called Adopt(). kOwnThread: not for applications, the engine's own thread
+  // One turn: inbox, transport, timers, descriptors, then what was committed is sent. After Arm()
+  // it looks only whether anything has come, or was begun, since: one system call. Returns how much
+  // there was to do; 0, and does nothing, if this thread may not drive, and in a callback of this
+  // engine. kCaller: any thread. kExternal: the application's loop, on the thread that created the
+  // engine or, later, called Adopt(). kOwnThread: not for applications, the engine's own thread
   // does it.
   int Poll(int budget = kDefaultBudget);
   static constexpr int kDefaultBudget = 64;
@@ -210,7 +211,7 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenNetworkEngine(const EngineOptions& e
 std::string ExplainConnection(const Connection& connection);
 
 // What this process has to build paths of: libfabric's version and providers, and the variables
-// that restrict it. Takes about 0.1 s the first time. Ends with a newline.
+// that restrict it. Takes some 0.3 s the first time. Ends with a newline.
 std::string ExplainNetwork();
 
 }  // namespace weft

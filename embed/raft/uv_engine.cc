@@ -62,7 +62,7 @@ void UvEngine::BeforeSleep() {
       sched_yield();
       break;
     }
-    // (It looks whether there is more: a turn that finds nothing would do the same once more.)
+    // Arm() looks whether there is more to do: a turn that finds nothing would do so twice.
     sleeps = engine_.Arm();
   }
   if (!sleeps) {

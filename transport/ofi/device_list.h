@@ -1,7 +1,7 @@
 // The devices that libfabric sees, with what it says of their cards: to be shown beside what the
 // kernel says.
 //
-// Threads: any. The first call in a process takes about 0.1 s.
+// Threads: any. The first call in a process takes some 0.3 s.
 #pragma once
 
 #include <cstdint>

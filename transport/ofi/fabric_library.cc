@@ -50,7 +50,7 @@ absl::Status LoadFailed() {
 // The registration cache of verbs registers every buffer with all remote rights and keeps it
 // registered after fi_close(mr). The copies between processes that shm makes on the target's side
 // could still reach our memory after a link was closed; through its own buffers it is faster as
-// well. The variables are read by the first fi_getinfo(), which starts all providers: it takes 0.1
+// well. The variables are read by the first fi_getinfo(), which starts all providers: it takes 0.3
 // s and more, and libfabric holds a lock of its own meanwhile, for which a child of a fork would
 // wait for ever. So it is part of the loading.
 void BeginProviders(const FabricLibrary& library) {

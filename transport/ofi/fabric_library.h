@@ -36,7 +36,7 @@ struct FabricLibrary {
 };
 
 // Before anything else of libfabric's is used. The same answer each time. The first time starts all
-// providers, and takes 0.1 s and more.
+// providers, and takes 0.3 s and more.
 absl::Status LoadFabricLibrary();
 
 // REQUIRES: LoadFabricLibrary() was OK.

@@ -58,7 +58,7 @@ struct OfiOptions {
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenOfiTcpDomain(const OfiOptions& options);
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenVerbsDomain(const OfiOptions& options);
 
-// Loads libfabric, which starts its providers and lets them look for their devices: 0.1 s and more,
+// Loads libfabric, which starts its providers and lets them look for their devices: 0.3 s and more,
 // the first time in a process. For before the moment when somebody waits.
 void StartProviders();
 
@@ -66,7 +66,7 @@ void StartProviders();
 uint32_t FabricLibraryVersion();
 
 // "libfabric 1.17, providers: shm, tcp, ...": for explain texts. The first call in a process takes
-// about 0.1 s.
+// some 0.3 s.
 std::string DescribeProviders();
 
 }  // namespace weft
