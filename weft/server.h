@@ -141,9 +141,9 @@ struct ServerOptions {
   // one there are no peers (peer_id) and no calls that run exactly once (max_sessions has to be 0),
   // and handlers run at the same time (Threads, above).
   uint32_t engines = 1;
-  // The processor of each, as EngineOptions::cpu; empty: the kernel's choice. Not beside `cpu`.
-  std::vector<int> cpus = {};
-  uint64_t rebalance_us = 1'000'000;  // how often uneven engines give clients up; 0: never
+  std::vector<int> cpus = {};         // of each; empty: the kernel's choice. Not beside `cpu`
+  uint64_t rebalance_us = 1'000'000;  // how often uneven engines give clients up. Never: 0, or if
+                                      // max_connections_of_one is neither 0 nor max_connections
 };
 
 struct ServerStats {
