@@ -10,9 +10,8 @@
 //   WEFT_LOG=debug|info|warning|error   in the environment: that level and above, on stderr, all of
 //                                       it, and a line waits until it is written
 //   WEFT_LOG=off                        silence
-//   SetLogSink(sink), a Log             in the program: the sink has it instead, and nothing is
-//   left
-//                                       out; an empty sink is silence
+//   SetLogSink(sink), a Log             in the program: the sink has it instead, all of it; an
+//                                       empty sink is silence
 //
 //   WEFT_LOG(kWarning, "shm rejected for ", address, ": ", status.message());
 //
@@ -66,8 +65,8 @@ struct LogRecord {
 
 using LogSink = std::function<void(const LogRecord&)>;
 
-// Sends messages of `min_level` and above to `sink`, whatever WEFT_LOG says; an empty sink drops
-// all.
+// Sends messages of `min_level` and above to `sink`, whatever WEFT_LOG says, and leaves none out.
+// An empty sink drops all.
 void SetLogSink(LogSink sink, LogLevel min_level = LogLevel::kInfo);
 
 // A sink that writes "weft warning file:line] text" to stderr: each line, however long that takes.

@@ -151,9 +151,9 @@ weft_status* weft_engine_free(weft_engine* engine);
 // In the program's loop, on one thread (WEFT_EXTERNAL):
 //
 //   for (;;) {
-//     if (weft_engine_poll(engine, 0) > 0) continue;
-//     if (!weft_engine_arm(engine)) continue;
-//     epoll_wait(...);   // on weft_engine_fd() for reading, at most weft_engine_timeout_ms()
+//     int may_sleep = weft_engine_poll(engine, 0) == 0 && weft_engine_arm(engine);
+//     epoll_wait(...);   // on weft_engine_fd() for reading, and on the program's own: at most
+//                        // weft_engine_timeout_ms(), or 0 if it may not sleep
 //   }
 //
 // One turn: callbacks run inside, and what was sent leaves. Returns how much there was to do; 0

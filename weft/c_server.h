@@ -75,7 +75,7 @@ typedef struct weft_server_options {
   const char* policy_file;          // who may call what (weft/authorization.h); NULL: all
   uint64_t max_request_bytes;       // default and most: 64 MiB
   uint64_t max_running_bytes;       // of all requests that have no answer; default 1 GiB
-  uint64_t max_unsent_reply_bytes;  // of one client; default 256 MiB
+  uint64_t max_unsent_reply_bytes;  // of each connection; default 256 MiB
   uint64_t spin_ns;                 // of a server without an engine: as the engine's
   uint32_t max_connections;         // default 1024
   uint32_t max_outstanding_calls;   // of each connection; default 256

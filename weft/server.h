@@ -90,8 +90,8 @@ struct ServerOptions {
   // most; what is more ends the connection of the client that most of it waits for. Several engines
   // have equal parts, each of 2 * max_request_bytes at least, and halves of these.
   uint64_t max_running_bytes = 1 << 30;
-  // Bytes of encoded replies that wait for one client to take earlier ones, besides a single reply
-  // of any size: at least 64 KiB. More end its connection. Higher: clients may ask for more at a
+  // Bytes of one connection's encoded replies that wait for earlier ones to be taken, besides a
+  // single reply of any size: at least 64 KiB. More end it. Higher: clients may ask for more at a
   // time and take it slowly; more memory for those that take nothing.
   uint64_t max_unsent_reply_bytes = 256 << 20;
   // So long, in microseconds, replies may wait for a client without one of them leaving: 100 ms to
@@ -141,9 +141,9 @@ struct ServerOptions {
   // one there are no peers (peer_id) and no calls that run exactly once (max_sessions has to be 0),
   // and handlers run at the same time (Threads, above).
   uint32_t engines = 1;
-  // The processor of each, as EngineOptions::cpu; empty: the kernel's choice. Not beside `cpu`.
-  std::vector<int> cpus = {};
-  uint64_t rebalance_us = 1'000'000;  // how often uneven engines give clients up; 0: never
+  std::vector<int> cpus = {};         // of each; empty: the kernel's choice. Not beside `cpu`
+  uint64_t rebalance_us = 1'000'000;  // how often uneven engines give clients up. Never: 0, or if
+                                      // max_connections_of_one is neither 0 nor max_connections
 };
 
 struct ServerStats {

@@ -11,7 +11,8 @@
 // neither an engine nor a connection survives a fork; then open() to close() for each connection,
 // on many threads; cleanup().
 //
-// Errors: an operation that fails says why in nbdkit's log, and has an errno for the client.
+// Errors: an operation that fails says why in nbdkit's log, and has an errno for the client. What
+//   Weft warns of stands there as well, as an error.
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
@@ -25,6 +26,7 @@
 #include <nbdkit-plugin.h>
 
 #include "embed/nbdkit/block_volume.h"
+#include "weft/log.h"
 #include "weft/path.h"
 #include "weft/security.h"
 
@@ -161,7 +163,20 @@ int GetReady() {
 
 // --- after the fork ------------------------------------------------------------------------------
 
+// Into nbdkit's log, which is syslog where nbdkit has gone to the background. It has no level
+// between an error and what `nbdkit -v` shows.
+void LogToNbdkit(const LogRecord& record) {
+  const std::string level(LogLevelName(record.level));
+  const std::string text(record.text);
+  if (record.level >= LogLevel::kWarning) {
+    nbdkit_error("weft %s: %s", level.c_str(), text.c_str());
+  } else {
+    nbdkit_debug("weft %s: %s", level.c_str(), text.c_str());
+  }
+}
+
 int AfterFork() {
+  SetLogSink(LogToNbdkit);
   auto volume = BlockVolume::Open(ThePlugin().options);
   if (!volume.ok()) return Failed(volume.status());
   ThePlugin().volume = *std::move(volume);

@@ -25,7 +25,7 @@
 //
 // Threads: Redis' main one. Lifetime: the process's; the module cannot be unloaded. In a child that
 //   Redis has forked, to save, the loop does not run, and nothing here does.
-// Errors: the module is not loaded, and Redis' log says why.
+// Errors: the module is not loaded, and Redis' log says why. Weft's warnings stand there as well.
 #include <algorithm>
 #include <cerrno>
 #include <memory>
@@ -44,6 +44,7 @@
 #include "embed/redis/redis_commands.weft.h"
 #include "weft/authorization.h"
 #include "weft/engine.h"
+#include "weft/log.h"
 #include "weft/security.h"
 #include "weft/server.h"
 
@@ -418,6 +419,12 @@ class Module {
 
 Module* loaded = nullptr;  // for the rest of the process's life
 
+// Into Redis' log, where its `loglevel` counts.
+void LogToRedis(const LogRecord& record) {
+  const char* const level = record.level >= LogLevel::kWarning ? "warning" : "verbose";
+  api.Log(/*context=*/nullptr, level, "weft: %s", std::string(record.text).c_str());
+}
+
 void OnLoop(Context* context, Event, uint64_t subevent, void*) {
   subevent == kBeforeSleep ? loaded->BeforeSleep(context) : loaded->AfterSleep(context);
 }
@@ -427,6 +434,7 @@ int Load(Context* context, String** given, int count) {
   // Without the interface there is no log to say so in.
   if (LoadRedisApi(context, &api) != nullptr) return kError;
   api.SetModuleAttribs(context, "weft", /*version=*/1, kApiVersion);
+  SetLogSink(LogToRedis);
   std::vector<std::string> words;
   for (int i = 0; i < count; ++i) {
     size_t bytes = 0;

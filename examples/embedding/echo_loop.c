@@ -36,9 +36,10 @@ static void Run(weft_engine* engine, int own_fd, const int* stop) {
   event.data.fd = own_fd;
   if (own_fd >= 0) epoll_ctl(epoll, EPOLL_CTL_ADD, own_fd, &event);
   while (!*stop) {
-    if (weft_engine_poll(engine, 0) > 0) continue;  // callbacks run inside of it
-    if (!weft_engine_arm(engine)) continue;         // something has come: do not sleep
-    const int ready = epoll_wait(epoll, &event, 1, weft_engine_timeout_ms(engine));
+    // Callbacks run inside of weft_engine_poll(). After a turn with work it does not sleep, and
+    // looks at `own_fd` all the same.
+    const int may_sleep = weft_engine_poll(engine, 0) == 0 && weft_engine_arm(engine);
+    const int ready = epoll_wait(epoll, &event, 1, may_sleep ? weft_engine_timeout_ms(engine) : 0);
     char input[256];
     if (ready > 0 && event.data.fd == own_fd && read(own_fd, input, sizeof(input)) <= 0) break;
   }

@@ -28,10 +28,10 @@ int MillisecondsUntilTimer(weft::Engine& engine) {
 
 void RunLoop(weft::Engine& engine, const bool& stop) {
   while (!stop) {
-    if (engine.Poll() > 0) continue;                    // callbacks run inside of it
-    if (!engine.Arm()) continue;                        // something has come: do not sleep
-    pollfd descriptors[] = {{engine.fd(), POLLIN, 0}};  // and the application's own
-    poll(descriptors, 1, MillisecondsUntilTimer(engine));
+    const bool may_sleep = engine.Poll() == 0 && engine.Arm();  // callbacks run inside of Poll()
+    pollfd descriptors[] = {{engine.fd(), POLLIN, 0}};          // and the application's own
+    // Also after a turn with work: else the application's own wait while traffic is steady.
+    poll(descriptors, 1, may_sleep ? MillisecondsUntilTimer(engine) : 0);
   }
 }
 

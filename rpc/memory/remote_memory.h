@@ -65,6 +65,8 @@
 //   INVALID_ARGUMENT    out of bounds, or unaligned: fix the call. Nothing was sent.
 //   PERMISSION_DENIED   the handle lacks the right (the text has both); or the owner does not know
 //                       the handle: forged, revoked, expired, another tenant's. For good.
+//                       With kMayHaveRun the owner had ended the lease, and its word has not come
+//                       yet (or it refused a stripe): a later use has it, or another lease.
 //   FAILED_PRECONDITION the layouts differ (the text has both); or a blocking form inside a
 //                       callback of the same engine; or an operation started while this is
 //                       destroyed.
