@@ -129,9 +129,11 @@ std::string WithPlace(const LogRecord& record) {
                 record.text);
 }
 
-// Whether stderr takes a line now. Nobody waits for a reader that has stopped, and one that has
-// gone ends no process. REQUIRES: the line has PIPE_BUF bytes at most: a pipe that has room has
-// room for these, and they are not mixed with others.
+// Whether stderr takes a line now. Hardly ever does anybody wait for a reader that has stopped
+// (only if others, who write to the same pipe, fill it between the look and the write: to make
+// stderr non-blocking would make theirs so, too), and one that has gone ends no process. REQUIRES:
+// the line has PIPE_BUF bytes at most: a pipe that has room has room for these, and they are not
+// mixed with others.
 bool TakenByStderr(std::string_view line) {
   pollfd room{STDERR_FILENO, POLLOUT, 0};
   if (::poll(&room, 1, 0) != 1 || room.revents != POLLOUT) return false;
@@ -158,9 +160,7 @@ bool TakenByStderr(std::string_view line) {
 class UnaskedSink {
  public:
   void operator()(const LogRecord& record) {
-    Place& place =
-        places_[(std::hash<std::string_view>()(record.file) + static_cast<size_t>(record.line)) %
-                kPlaces];
+    Place& place = PlaceOf(record);
     const uint64_t now_ns = Clock::Real().NowNs();
     if (!place.budget.permits(now_ns)) {
       ++place.left_out;
@@ -180,18 +180,38 @@ class UnaskedSink {
   }
 
  private:
-  // Some fifty places say something at these levels; two may share by chance. In 2 KiB.
-  static constexpr size_t kPlaces = 64;
+  // Some fifty places say something at these levels, and a program's own code may add some. More
+  // than these share: in 6 KiB.
+  static constexpr size_t kPlaces = 128;
   // What one command or one fault says at once; from then on enough to see that it goes on. All
-  // places together are 64 lines in a minute at most, mostly of 200 bytes: 18 MB in a day.
+  // places together are 128 lines in a minute at most, mostly of 200 bytes: 37 MB in a day.
   static constexpr uint64_t kBurst = 10;
   static constexpr uint64_t kIntervalNs = 60'000'000'000;
 
-  // (Plain numbers: a child that was forked in the middle has some count of them, and no harm.)
+  // (Plain numbers: a child that was forked in the middle has some count of them, and no harm. The
+  // file's hash, not its name, which a library that was unloaded has taken along.)
   struct Place {
     RateBudget budget{kBurst, kIntervalNs};
     uint64_t left_out = 0;
+    size_t file = 0;
+    int line = 0;  // 0: it is nobody's yet
   };
+
+  // That of the record's place in the source, and of no other, unless all are taken.
+  Place& PlaceOf(const LogRecord& record) {
+    const size_t file = std::hash<std::string_view>()(record.file);
+    const size_t first = file + static_cast<size_t>(record.line);
+    for (size_t i = 0; i < kPlaces; ++i) {
+      Place& place = places_[(first + i) % kPlaces];
+      if (place.line == 0) {
+        place.file = file;
+        place.line = record.line;
+      }
+      if (place.file == file && place.line == record.line) return place;
+    }
+    return places_[first % kPlaces];
+  }
+
   std::array<Place, kPlaces> places_;
 };
 

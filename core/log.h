@@ -4,16 +4,19 @@
 // before it is formatted. So whoever runs a program hears what nobody else would tell (that a
 // server has no security, say). What nobody has asked for is kept small: of each place in the
 // source ten lines at once and then one in a minute, which says how many were left out; and a line
-// that stderr cannot take now (a pipe that nobody reads) is left out as well, for no engine waits
-// for it.
+// that stderr cannot take now (a pipe that nobody reads) is left out as well, so that hardly ever
+// an engine waits for it: only if other writers fill the pipe in that very moment.
 //
-//   WEFT_LOG=debug|info|warning|error   in the environment: that level and above, on stderr, all of
-//                                       it, and a line waits until it is written
+//   WEFT_LOG=debug|info|warning|error   in the environment: that level
+//                                       and above, on stderr, all of it,
+//                                       and a line waits until it is
+//                                       written
 //   WEFT_LOG=off                        silence
-//   SetLogSink(sink), a Log             in the program: the sink has it instead, all of it; an
-//                                       empty sink is silence
+//   SetLogSink(sink), a Log             in the program: the sink has it
+//                                       instead, and nothing is left out;
+//                                       an empty sink is silence
 //
-//   WEFT_LOG(kWarning, "shm rejected for ", address, ": ", status.message());
+//   WEFT_LOG(kInfo, "shm rejected for ", address, ": ", status.message());
 //
 // Errors are returned, not logged: a message here explains a decision (a path chosen, a connection
 // given up), never replaces a Status. Nothing is logged on the hot path.

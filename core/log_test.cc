@@ -306,6 +306,35 @@ TEST_F(UnaskedLogTest, APlaceThatGoesOnIsHeardOnceInAMinuteAndHidesNoOther) {
   EXPECT_NE(heard.find("the certificate cannot be used"), std::string::npos) << heard;
 }
 
+// Two places had one budget by chance, and who brought about what the one says kept the other's
+// error from being heard.
+TEST_F(UnaskedLogTest, PlacesThatBeginTheirSearchAtOneBudgetHaveOneEach) {
+  ReadStderr();
+  EXPECT_TRUE(LogEnabled(LogLevel::kWarning));
+  const int line = 1000;
+  for (int i = 0; i < 100; ++i) {
+    internal::WriteLog(LogLevel::kWarning, __FILE__, line, "a stranger is refused");
+  }
+  // 128 budgets, and one search begins where the other does.
+  internal::WriteLog(LogLevel::kError, __FILE__, line + 128, "the certificate cannot be used");
+  internal::WriteLog(LogLevel::kError, __FILE__, line + 1, "nor the list of servers");
+  const std::string heard = Heard();
+  RestoreStderr();
+  EXPECT_NE(heard.find("the certificate cannot be used\n"), std::string::npos) << heard;
+  EXPECT_NE(heard.find("nor the list of servers\n"), std::string::npos) << heard;
+}
+
+TEST_F(UnaskedLogTest, MorePlacesThanThereAreBudgetsShareThemAndAreHeard) {
+  ReadStderr();
+  EXPECT_TRUE(LogEnabled(LogLevel::kWarning));
+  for (int line = 1; line <= 300; ++line) {
+    internal::WriteLog(LogLevel::kWarning, __FILE__, line, "x");
+  }
+  const std::string heard = Heard();
+  RestoreStderr();
+  EXPECT_EQ(Lines(heard), 300u) << heard;
+}
+
 // An engine waited for a reader that had stopped: with nobody to read stderr the first 64 KiB of
 // warnings would have been its last.
 TEST_F(UnaskedLogTest, AStderrThatTakesNothingNowLosesLinesAndHoldsUpNobody) {

@@ -502,6 +502,33 @@ TEST_P(ChannelEnginesTest, AChannelOverManyServersMayHaveSeveralEngines) {
   for (const auto& lane : internal::LanesOf(**same)->all()) EXPECT_EQ(WhereBy(*lane), number++);
 }
 
+// Each thread told the lanes by itself, and some had the one's list in the end, and some the
+// other's.
+TEST_P(ChannelEnginesTest, OfListsThatThreadsNameAtTheSameTimeAllEnginesHaveOne) {
+  auto channel = OpenBalanced("list:" + server_->address(), Options());
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  channel_ = *std::move(channel);
+  const std::vector<ListedServer> lists[] = {
+      {ListedServer{server_->address()}},
+      {ListedServer{server_->address()}, ListedServer{"unix:/nobody/listens/here"}}};
+  std::vector<std::thread> threads;
+  for (const std::vector<ListedServer>& list : lists) {
+    threads.emplace_back([this, &list] {
+      for (int i = 0; i < 50; ++i) EXPECT_EQ(SetServers(*channel_, list), absl::OkStatus());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::set<size_t> sizes;
+  for (const auto& lane : internal::LanesOf(*channel_)->all()) {
+    // The list is applied in the next turn: two calls of the lane's own are behind it.
+    for (int i = 0; i < 2; ++i) EXPECT_LT(WhereBy(*lane), kEngines);
+    size_t count = 0;
+    for (const ServerFacts& facts : ServersOf(*lane)) count += facts.draining ? 0 : 1;
+    sizes.insert(count);
+  }
+  EXPECT_EQ(sizes.size(), 1u) << "they have different lists";
+}
+
 // Nobody else drives the engine whose connection was lost: the calls that go by others bring it
 // back.
 TEST_P(ChannelEnginesTest, CallsGoByAnotherEngineUntilTheirConnectionIsBack) {

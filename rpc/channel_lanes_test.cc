@@ -256,6 +256,23 @@ TEST_F(BalancedLanesTest, CallsGoByAnotherLaneWhileOneHasNoServer) {
   EXPECT_EQ(CallsOf(home_), 2u);
 }
 
+// A lane that lost its servers while no other had one never stood aside when another was back.
+TEST_F(BalancedLanesTest, WhenAllAreLostCallsGoByTheOneThatComesBack) {
+  OpenOver({"a"});
+  const uint32_t last = (home_ + 2) % kLanes;
+  for (const uint32_t lane : {next_, last, home_}) {
+    network_.Partition(Name(lane), "a");
+    ASSERT_TRUE(RunUntil([&] { return !lanes().states().IsReady(lane); }));
+  }
+  EXPECT_FALSE(lanes().states().IsAway(home_)) << "no other was ready";
+  network_.Heal(Name(next_), "a");
+  ASSERT_TRUE(RunUntil([this] { return lanes().states().IsReady(next_); }));
+  ASSERT_TRUE(RunUntil([this] { return lanes().states().IsAway(home_); }));
+  EXPECT_EQ(Echo(), absl::OkStatus());
+  EXPECT_EQ(CallsOf(home_), 0u);
+  EXPECT_EQ(CallsOf(next_), 1u);
+}
+
 // Each lane drew a part of a long list by itself, and a key had as many servers as there are lanes.
 TEST_F(BalancedLanesTest, EqualKeysGoToOneServerByWhicheverLane) {
   const std::vector<std::string> names = {"a", "b", "c", "d", "e", "f"};

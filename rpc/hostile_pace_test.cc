@@ -234,6 +234,11 @@ class SlowReaderTest : public RpcTest {
 
   // A client that asks for `calls` replies of so many bytes, and takes none.
   void AskAndTakeNothing(uint32_t calls, size_t bytes) {
+    DialAndTakeNothing(calls);
+    for (uint32_t slot = 0; slot < calls; ++slot) Ask(slot, bytes);
+    network_.RunFor(10 * kNsPerMs);
+  }
+  void DialAndTakeNothing(uint32_t calls) {
     rpc::ClientHello hello;
     hello.set_protocol(kRpcProtocolVersion);
     hello.set_max_outstanding_calls(calls);
@@ -241,12 +246,11 @@ class SlowReaderTest : public RpcTest {
     peer_.DialWith(CoreOf(network_.Node("hostile")).transport(), hello);
     ASSERT_TRUE(RunUntil([&] { return peer_.connection != nullptr; }));
     network_.SlowDown("hostile", /*ns_per_batch=*/1000 * kNsPerSec);
+  }
+  void Ask(uint32_t slot, size_t bytes) {
     Size size;
     size.set_bytes(bytes);
-    for (uint32_t slot = 0; slot < calls; ++slot) {
-      peer_.Send(Request({slot, 1}, kMake, size.SerializeAsString()));
-    }
-    network_.RunFor(10 * kNsPerMs);
+    peer_.Send(Request({slot, 1}, kMake, size.SerializeAsString()));
   }
 
   RawPeer peer_;
@@ -305,6 +309,30 @@ TEST_F(SlowReaderTest, RepliesThatWaitTakeNoMoreThanHalfOfWhatRequestsMayHave) {
   EXPECT_EQ(server_->stats().slow_readers, 1u);
   Data reply;
   EXPECT_TRUE(stub_->Echo(MakeData(1, 900'000), &reply).ok());
+}
+
+// With several engines, each of which has a part of that, a reply of ordinary size ended its
+// client.
+TEST_F(SlowReaderTest, ASingleReplyMayWaitWhateverItsSizeAndASecondOneMayNot) {
+  constexpr uint32_t kCalls = 200;
+  constexpr size_t kBytes = 100'000;
+  ServerOptions options;
+  options.max_running_bytes = 150'000;
+  Start({}, options);
+  DialAndTakeNothing(kCalls);
+  uint32_t slot = 0;
+  while (slot < kCalls && server_->stats().unsent_reply_bytes == 0) {
+    Ask(slot++, kBytes);
+    network_.RunFor(10 * kNsPerMs);
+  }
+  EXPECT_GE(server_->stats().unsent_reply_bytes, kBytes) << "more than half of what may run";
+  EXPECT_EQ(server_->stats().slow_readers, 0u);
+  EXPECT_TRUE(peer_.why.ok()) << peer_.why;
+  ASSERT_LT(slot, kCalls);
+  Ask(slot, kBytes);
+  network_.RunFor(10 * kNsPerMs);
+  EXPECT_EQ(server_->stats().slow_readers, 1u);
+  EXPECT_EQ(server_->stats().unsent_reply_bytes, 0u);
 }
 
 TEST_F(SlowReaderTest, TheOptionsHaveBounds) {

@@ -13,7 +13,7 @@
 // WEFT_DQLITE_SPIN_US (0): how long the loop polls before it sleeps. WEFT_PATHS, WEFT_LOG and the
 // rest of Weft's variables hold. Weft's warnings go to the program's stderr, though others wrote
 // it: who has preloaded this library should hear them, and dqlite does not know of them. (They are
-// few, and never waited for: core/log.h. WEFT_LOG=off has none.)
+// few, and hardly ever waited for: core/log.h. WEFT_LOG=off has none.)
 //
 // Threads: raft_uv_init() and raft_uv_close() on those of dqlite's callers; everything else on the
 //   node's loop. Errors: what is wrong with a variable goes to stderr and makes raft_uv_init()

@@ -6,7 +6,7 @@
 // needs as well: so it is the same one.
 //
 // Weft's warnings go to the program's stderr, though others wrote it: RocksDB hears of errors, and
-// of nothing else. (They are few, and never waited for: core/log.h. WEFT_LOG=off has none.)
+// of nothing else. (They are few, and hardly ever waited for: core/log.h. WEFT_LOG=off has none.)
 #include "embed/rocksdb/weft_file_system.h"
 #include "embed/rocksdb/weft_secondary_cache.h"
 

@@ -1,6 +1,7 @@
 #include "rpc/client/balancer.h"
 
 #include <algorithm>
+#include <mutex>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
@@ -455,7 +456,11 @@ void Balancer::OnTimer() {
   }
   if (std::exchange(lost_, false)) source_->Refresh();
   const ChannelState now = state();
-  if (now != std::exchange(told_, now)) front_.OnServersChanged(now);
+  // Each failed attempt comes by here: whether a lane without servers stands aside depends on the
+  // others, which may have come back since its own state changed.
+  if (now != std::exchange(told_, now) || now != ChannelState::kReady) {
+    front_.OnServersChanged(now);
+  }
   const bool failed = std::exchange(failed_, false);
   if (now == ChannelState::kReady) {
     front_.calls().Pump();
@@ -570,6 +575,8 @@ absl::Status SetServers(Channel& channel, std::vector<ListedServer> servers) {
                  " engines, inside a callback of one of "
                  "them, which cannot wait for the others: call it on another thread"));
     }
+    if (lanes->engines().front()->forked()) return EngineCore::ForkedError();
+    const std::lock_guard<std::mutex> lock(lanes->list_mutex());
     for (const std::unique_ptr<Channel>& lane : lanes->all()) {
       WEFT_RETURN_IF_ERROR(SetServers(*lane, servers));
     }

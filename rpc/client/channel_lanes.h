@@ -15,8 +15,8 @@
 //             other lane is ready; or the channel ends
 //
 // Of a channel over many servers each lane has them all (its list, its connections, its ejections),
-// and is ready while one of them is: then Balancer's changes of state move it, and of the states
-// above it has idle, ready and away.
+// and is ready while one of them is: then Balancer moves it, when its state changes and, while it
+// is not ready, with each attempt that fails; and of the states above it has idle, ready and away.
 //
 // Which lane a call goes by is settled when it begins. What was begun on a lane stays there: calls
 // that were sent end as channel.h says, and attempts of calls that are sent again wait there.
@@ -32,6 +32,7 @@
 #include <bit>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -82,6 +83,9 @@ class ChannelLanes {
   const std::vector<std::unique_ptr<Channel>>& all() const { return lanes_; }
   const std::vector<EngineCore*>& engines() const { return engines_; }
   const LaneStates& states() const { return *states_; }
+  // Held while all lanes are told a list of servers: of two lists, all have the same one in the
+  // end. REQUIRES: inside no callback of theirs, and no child of fork(), whose parent may hold it.
+  std::mutex& list_mutex() const { return list_mutex_; }
 
   // The lane of this thread: in a callback of one of the engines that one's, as on its thread; else
   // always the same.
@@ -104,6 +108,7 @@ class ChannelLanes {
   const std::vector<std::unique_ptr<Channel>> lanes_;
   const std::vector<EngineCore*> engines_;  // the lanes'
   const std::shared_ptr<LaneStates> states_;
+  mutable std::mutex list_mutex_;
 };
 
 }  // namespace weft

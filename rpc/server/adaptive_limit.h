@@ -57,9 +57,10 @@ namespace weft {
 
 class AdaptiveLimit {
  public:
-  // Where it begins, if the bounds allow it. Higher: of a server with one worker that is overloaded
-  // from its start on, more calls are late until the first probe. Lower: one with many refuses more
-  // of the first ones. From here it takes seven rounds to 60, and a probe to 2.
+  // Where it begins, on each engine of a server, if the bounds allow it. Higher: of a server with
+  // one worker that is overloaded from its start on, more calls are late until the first probe.
+  // Lower: one with many refuses more of the first ones. From here it takes seven rounds to 60, and
+  // a probe to 2.
   static constexpr uint32_t kStart = 20;
 
   // How a call has ended.

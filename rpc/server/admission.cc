@@ -208,13 +208,26 @@ void Admission::Release(const AdmittedCall& call, AdaptiveLimit::End end) {
 
 absl::Status Admission::RefuseClient(const RunningCount& client) {
   ++stats_.refused_by_client_limit;
+  if (!client.exact()) {
+    return OverLimit(
+        StrCat("this client has nearly as many calls running as ServerLimits::per_client allows, "
+               "which is ",
+               client.limit()));
+  }
   return OverLimit(StrCat("this client has ", client.limit(),
                           " calls running, as many as ServerLimits::per_client allows"));
 }
 
 absl::Status Admission::RefuseMethod(const RunningCount& method, uint16_t number) {
   ++stats_.refused_by_method_limit;
-  return OverLimit(StrCat("method ", FullName(*methods_->Find(number)), " has ", method.limit(),
+  const std::string name = FullName(*methods_->Find(number));
+  if (!method.exact()) {
+    return OverLimit(StrCat("method ", name,
+                            " has nearly as many calls running as ServerLimits::per_method "
+                            "allows, which is ",
+                            method.limit()));
+  }
+  return OverLimit(StrCat("method ", name, " has ", method.limit(),
                           " calls running, as many as ServerLimits::per_method allows"));
 }
 

@@ -330,7 +330,11 @@ TEST_F(CommonLimitsTest, OfALargeLimitAnEighthAtMostLiesUnusedAndNeverIsThereMor
   size_t all = before + alone;
   for (const size_t engine : {1, 2, 3}) all += AdmitMany(engine, 2 * kMost);
   EXPECT_EQ(all, kMost);
-  for (const size_t engine : {0, 1, 2, 3}) EXPECT_FALSE(Admit(engine).ok());
+  for (const size_t engine : {0, 1, 2, 3}) {
+    EXPECT_TRUE(Says(Admit(engine),
+                     "method weft.test.Probe/Echo has nearly as many calls running as "
+                     "ServerLimits::per_method allows, which is 640"));
+  }
   for (const size_t engine : {0, 1, 2, 3}) {
     while (Running(engine) > 0) End(engine);
   }
@@ -347,6 +351,9 @@ TEST_F(CommonLimitsTest, AClientThatLeavesAnEngineLeavesItsPlacesToTheOthers) {
   here = nullptr;
   EXPECT_EQ(common_->clients(), 1u);
   EXPECT_EQ(AdmitMany(1, 2 * kMost, there.get()), kMost);
+  EXPECT_TRUE(Says(Admit(1, there.get()),
+                   "this client has nearly as many calls running as ServerLimits::per_client "
+                   "allows, which is 640"));
   while (Running(1) > 0) End(1);
   there = nullptr;
   EXPECT_EQ(common_->clients(), 0u) << "it is forgotten with its last connection";

@@ -38,6 +38,8 @@ class CommonPlaces {
         free_(most) {}
 
   uint32_t most() const { return most_; }
+  // What no engine uses, none has: who finds no place knows that all are in use.
+  bool exact() const { return at_a_time_ == 1; }
 
   // As many as an engine takes at a time, or as there are; 0: none is free.
   uint32_t Take() {

@@ -171,6 +171,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
 
   // Of replies that wait.
   uint64_t unsent_bytes() const { return backlog_.bytes(); }
+  uint32_t waiting_replies() const { return waiting_replies_; }
   // Ends the connection, and lets what waits for it go; `why` is for the client and the log.
   void EndSlowReader(std::string_view why);
 

@@ -112,6 +112,11 @@ void ServerCore::EndSlowest() {
     for (ServerConnection& one : connections_) {
       if (slowest == nullptr || one.unsent_bytes() > slowest->unsent_bytes()) slowest = &one;
     }
+    // As on a connection, a single reply of any size may wait: the others have the half.
+    if (slowest->waiting_replies() == 1 &&
+        stats_.unsent_reply_bytes - slowest->unsent_bytes() <= options_.max_running_bytes / 2) {
+      return;
+    }
     slowest->EndSlowReader(StrCat(stats_.unsent_reply_bytes.value(),
                                   " bytes of replies wait for clients to take them, more than ",
                                   "half of ServerOptions::max_running_bytes",

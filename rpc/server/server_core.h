@@ -124,7 +124,8 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
     stats_.unsent_reply_bytes -= bytes;
   }
   // If such replies have more than half of max_running_bytes: ends the connections that most of
-  // them wait for. Requests of others would find no room.
+  // them wait for. Requests of others would find no room. A single reply that waits for the one
+  // that most of them wait for is not counted.
   void EndSlowest();
   absl::Status RunningBytesError() const;
   // `bytes`: of a request and its attachment.
