@@ -86,8 +86,8 @@ typedef struct weft_server_options {
   const weft_executor* executor;  // of all handlers; NULL: they run on the engine
   const weft_log* log;            // of a server without an engine alone: as the engine's
   // Of one client: who TLS has proved to be the same, else a user of this host, else an address.
-  // 0: all but an eighth of max_connections, which is for those that have less than their share. At
-  // most max_connections: where one client may have everything, and nothing is reserved.
+  // 0: all but an eighth of max_connections, which is for those that have less than their share.
+  // Else at most max_connections. That itself lets one client have everything: nothing is reserved.
   uint32_t max_connections_of_one;
   uint32_t reserved;  // 0
 } weft_server_options;

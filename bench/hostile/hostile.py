@@ -371,11 +371,11 @@ def table_line(row):
         small = row[when]["clients"]["small_us"]
         return "%.0f/%.0f/%.0f us" % (small["p50"], small["p99"], small["p99.9"])
 
-    newcomers = row["during"]["newcomers"]
-    served = newcomers["small_us"]["count"]
     def change(name, figure="%.0f"):
         return "%s -> %s" % (figure % row["first"][name], figure % row["used"][name])
 
+    newcomers = row["during"]["newcomers"]
+    served = newcomers["small_us"]["count"]
     return "%-8s %-10s %22s %22s %22s %6.1f %7.0f %9s %14s %12s %12s %9s" % (
         row["path"], row["attack"], times("before"), times("during"), times("after"), row["ratio"],
         row["connections_per_s"], "%d/%d" % (served, served + newcomers["failed"]),

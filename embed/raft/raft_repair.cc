@@ -12,6 +12,8 @@ namespace {
 
 // The first byte of an encoded configuration.
 constexpr uint8_t kEncoding = 1;
+// Of bytes: libraft makes a configuration's a multiple of it, and a barrier of as many.
+constexpr size_t kWord = 8;
 
 // --- the log -------------------------------------------------------------------------------------
 
@@ -63,7 +65,7 @@ raft_term TermOfLeader(const raft_message& message) {
 
 // Of an entry: its encoding, a count, and of each member its id, its address with a zero behind it,
 // and its role; numbers are little-endian, of 8 bytes, the role is of one. `behind`: the bytes that
-// follow, up to a multiple of 8.
+// follow: libraft leaves as many as make it a multiple of kWord.
 bool Decode(const raft_buffer& buffer, raft_configuration* to, size_t* behind = nullptr) {
   std::string_view rest(static_cast<const char*>(buffer.base), buffer.len);
   const auto take = [&rest](size_t bytes, uint64_t* value) {
@@ -93,16 +95,17 @@ bool Decode(const raft_buffer& buffer, raft_configuration* to, size_t* behind = 
   return true;
 }
 
-// Those at its end.
+// Those at its end, if they are no more than what libraft 0.15 leaves: more than that has been
+// written, by a later release say, and means something to other members.
 size_t UnwrittenBytes(const raft_entry& entry) {
-  if (entry.type == RAFT_BARRIER) return entry.buf.len;
+  if (entry.type == RAFT_BARRIER) return entry.buf.len <= kWord ? entry.buf.len : 0;
   if (entry.type != RAFT_CHANGE) return 0;
   size_t behind = 0;
   raft_configuration configuration;
   raft_configuration_init(&configuration);
   const bool decoded = Decode(entry.buf, &configuration, &behind);
   raft_configuration_close(&configuration);
-  return decoded ? behind : 0;
+  return decoded && behind < kWord ? behind : 0;
 }
 
 // The snapshot may also end before where the change stood: then other entries come there, and one

@@ -44,7 +44,7 @@
 // clears the flags, which nobody reads any more (5). Correct() lets an answer say no more than what
 // the leader of its term has compared: up to the last entry of a message that this member takes, or
 // the end of its snapshot, both logs are the same (6). ClearUnwritten() makes these bytes zeros
-// before they are stored or sent (7).
+// before they are stored or sent, and leaves an entry that has more at its end as it is (7).
 //
 // libraft_defects_test.cc plays all of them in libraft's own simulated cluster, without any of
 // this.

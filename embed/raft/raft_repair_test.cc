@@ -292,5 +292,41 @@ TEST(RaftRepair, EntriesHoldNothingOfTheHeap) {
   }
 }
 
+// The bytes of an entry after ClearUnwritten().
+std::string Cleared(decltype(raft_entry::type) type, std::string bytes) {
+  raft_entry entry = {};
+  entry.type = type;
+  entry.buf.base = bytes.data();
+  entry.buf.len = bytes.size();
+  RaftRepair::ClearUnwritten(&entry, 1);
+  return bytes;
+}
+
+// A configuration's entry with one member: what is written of it has 20 bytes.
+std::string WrittenConfiguration() {
+  std::string bytes("\1", 1);                   // the encoding
+  bytes += std::string("\1\0\0\0\0\0\0\0", 8);  // so many members
+  bytes += std::string("\7\0\0\0\0\0\0\0", 8);  // its id
+  bytes += std::string("a\0", 2);               // its address
+  bytes += static_cast<char>(RAFT_VOTER);
+  return bytes;
+}
+
+// libraft leaves seven bytes at the most behind a configuration, and eight of a barrier.
+TEST(RaftRepair, MoreThanLibraftLeavesUnwrittenStaysAsItIs) {
+  const std::string written = WrittenConfiguration();
+  ASSERT_EQ(written.size(), 20u);
+  EXPECT_EQ(Cleared(RAFT_CHANGE, written), written);
+  EXPECT_EQ(Cleared(RAFT_CHANGE, written + std::string(4, 'x')), written + std::string(4, '\0'));
+  EXPECT_EQ(Cleared(RAFT_CHANGE, written + std::string(7, 'x')), written + std::string(7, '\0'));
+  for (const size_t more : {8, 12, 100}) {
+    const std::string extended = written + std::string(more, 'x');
+    EXPECT_EQ(Cleared(RAFT_CHANGE, extended), extended) << more;
+  }
+  EXPECT_EQ(Cleared(RAFT_BARRIER, std::string(8, 'x')), std::string(8, '\0'));
+  EXPECT_EQ(Cleared(RAFT_BARRIER, std::string(9, 'x')), std::string(9, 'x'));
+  EXPECT_EQ(Cleared(RAFT_COMMAND, std::string(8, 'x')), std::string(8, 'x'));
+}
+
 }  // namespace
 }  // namespace weft::embed::test

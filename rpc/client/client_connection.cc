@@ -1,9 +1,12 @@
 #include "rpc/client/client_connection.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <functional>
 #include <utility>
 
+#include "core/block_memory.h"
 #include "core/check.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -20,13 +23,10 @@ namespace weft {
 // Alone in its page: what else lay there would be missing in a child of fork(), on kernels before
 // 5.12, once a card knows the byte.
 struct ClientConnection::SparePage {
-  static constexpr size_t kBytes = 4096;  // a page
-  struct alignas(kBytes) Page {
-    std::byte bytes[kBytes] = {};
-  };
+  static size_t PageBytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
-  const std::unique_ptr<Page> page = std::make_unique<Page>();
-  LocalMemory byte{{page->bytes, 1}};
+  const Block page = Block::MustTake(PageBytes(), PageBytes(), MemoryKind::kObjects);
+  LocalMemory byte{{page.data(), 1}};
 };
 
 ClientConnection::ClientConnection(EngineCore& engine, const std::string& address,

@@ -349,7 +349,7 @@ Posted RemoteMemoryCore::BeginFromCallback(RemoteOperation& operation, const abs
 // Unless it is pending, its caller ends it. *room = false: there is none now, and OnRoom() or
 // OnConnectionLost() will come.
 absl::StatusOr<Posted> RemoteMemoryCore::Post(RemoteOperation& operation, bool* room) {
-  ++posted_;
+  CountPosted();
   operation.state = RemoteOperation::State::kPosted;
   proofs_.SetWhatItProves(operation);  // an atomic
   const absl::StatusOr<Posted> posted = Submit(operation);
@@ -499,7 +499,7 @@ void RemoteMemoryCore::AskTheQuestion() {
   operation.done = [this](const absl::Status&) {
     if (proofs_.OnQuestionEnded()) Recover();
   };
-  ++posted_;
+  CountPosted();
   AskForProof(operation);
 }
 

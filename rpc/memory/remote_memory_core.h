@@ -181,6 +181,10 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
 
   bool wanted() const { return !waiting_.empty() || on_opened_; }
   bool in_use() const { return posted_ > 0 || !waiting_.empty(); }
+  // What was posted before is over where nothing is left.
+  void CountPosted() {
+    if (posted_++ == 0) outlived_ = false;
+  }
   bool Usable();
   void Renew();
   void LookAtLeaseHalfThrough();
@@ -230,7 +234,7 @@ class RemoteMemoryCore final : private ConnectionWatcher, private Lease, private
   bool leaving_ = false;  // refused_ until the connection is lost: its server is about to shut down
   bool renewing_ = false;
   bool giving_back_ = false;
-  bool outlived_ = false;  // on this connection a lease has ended before what was posted under it
+  bool outlived_ = false;     // a lease has ended before what was posted; of which some may be left
   uint64_t renew_at_ns_ = 0;  // of a lease that is held
   Function<void(absl::Status)> on_opened_;
 

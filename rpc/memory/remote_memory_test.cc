@@ -3,8 +3,10 @@
 #include "rpc/memory/remote_memory.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -240,6 +242,8 @@ TEST_F(RemoteMemoryOfCardsTest, ManyAcknowledgedWritesFindRoomInTheEnd) {
 TEST_F(RemoteMemoryOfCardsTest, ProofsReadToAByteOfTheChannel) {
   StartWithMemory();
   const LocalMemory& byte = internal::ConnectionOf(*channel_).SpareByte();
+  const auto page_bytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(byte.bytes().data()) % page_bytes, 0u) << "a page's first";
   EXPECT_FALSE(byte.has_regions());
   const RemotePiece piece = {0, slice(0, 8)};
   for (int i = 0; i < 2; ++i) {
@@ -670,6 +674,29 @@ TEST_F(RemoteMemoryOnASlowWireTest, AHolderThatStandsStillLosesItsLease) {
   MakeFast();
   EXPECT_EQ(memory_->Write(0, slice(0, 8)), absl::OkStatus());
   EXPECT_TRUE(StillConnected());
+}
+
+// That a lease has ended early once says nothing of a later refusal.
+TEST_F(RemoteMemoryOnASlowWireTest, WhatIsRefusedUnderALaterLeaseIsNotToldAsTheEndOfAnEarlierOne) {
+  StartWithALease();
+  Outcome write;
+  BeginToWrite(&write);
+  network_.Freeze("client");
+  network_.RunFor(kLeaseNs + kLeaseNs / 2);
+  network_.Thaw("client");
+  ASSERT_TRUE(RunUntil([&] { return write.done(); }));
+  ExpectEndedLease(*write.status);
+  MakeFast();
+  ASSERT_EQ(memory_->Write(0, slice(0, 8)), absl::OkStatus());
+  network_.Settle();
+  // The word of the revoke is under way for longer than the answer to a read behind it.
+  network_.SetWire("server", "client", {.delay_ns = kLeaseNs / 4});
+  EXPECT_EQ(exported_->Revoke(0), ExportedMemory::Revoked::kReclaimed);
+  network_.SetWire("server", "client", {});
+  const absl::Status refused = memory_->Read(0, slice(0, 8));
+  EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
+  network_.Settle();
+  EXPECT_TRUE(absl::IsAborted(memory_->Read(0, slice(0, 8)))) << "the word is here";
 }
 
 TEST_F(RemoteMemoryOnASlowWireTest, AfterARenewalThatCameTooLateTheNextUseAsksAgain) {

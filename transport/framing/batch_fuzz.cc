@@ -159,7 +159,7 @@ class World final : private ConnectionOwner {
     const uint8_t how = input_.U8();
     if (how / 16 == 0xC) return BeginProving();
     peer_.emplace(secret_, /*dialled=*/false);
-    domain_.UseSealedPath((how & 1) != 0, (how & 2) == 0, &peer_->batches_in);
+    domain_.UseSealedPath((how & 1) != 0, (how & 2) == 0, &*peer_->batches_in);
     only_sealed_ = (how & 4) != 0;
   }
   void BeginProving() {
@@ -484,8 +484,8 @@ class World final : private ConnectionOwner {
     if (batch->size() < kBatchHeaderBytes) return;  // the peer cuts it where it likes
     std::byte tag[Seal::kTagBytes];
     const MutableByteSpan frames = MutableByteSpan(*batch).subspan(kBatchHeaderBytes);
-    peer_->batches_out.Encrypt(ByteSpan(*batch).first(kBatchHeaderBytes), frames, frames.data(),
-                               tag);
+    peer_->batches_out->Encrypt(ByteSpan(*batch).first(kBatchHeaderBytes), frames, frames.data(),
+                                tag);
     batch->insert(batch->end(), tag, tag + sizeof(tag));
     sent_.push_back(*batch);
   }

@@ -102,19 +102,19 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
   table_->SetLink(index_, prefetch_, links.tells_links() ? this : nullptr);
   domain_ = domain;
   added_send_slots_ = send_slots;
-  const bool seals_all = sealing_ != nullptr && !sealing_->only_large;
+  const bool seals_all = sealing_ != nullptr && sealing_->transfers.has_value();
   // A batch that is sealed, or comes by a link that is told, needs no other proof.
   const bool proves = agreement.has_proofs && !seals_all && !links.tells_links();
-  sender_.Start(domain, link_.get(), agreement, seals_all ? &sealing_->seal.batches_out : nullptr,
+  sender_.Start(domain, link_.get(), agreement, seals_all ? &*sealing_->seal.batches_out : nullptr,
                 proves ? &agreement.send_proof : nullptr);
   eager_bytes_ = sender_.eager_bytes();
   const size_t usual_window = size_t{receive_slots} * links.usual_slot_bytes();
   receiver_.Start(domain, agreement.receive_sequence, receive_slots,
                   active ? size_t{receive_slots} * agreement.batch_bytes
                          : std::max(usual_window, kMostEarlyBytes),
-                  seals_all ? &sealing_->seal.batches_in : nullptr,
+                  seals_all ? &*sealing_->seal.batches_in : nullptr,
                   proves ? &agreement.receive_proof : nullptr);
-  remote_.Start(domain, link_.get(), agreement, seals_all ? &sealing_->transfers : nullptr);
+  remote_.Start(domain, link_.get(), agreement, seals_all ? &*sealing_->transfers : nullptr);
   large_.Start(domain, link_.get(), sealing_ == nullptr ? nullptr : &sealing_->seal);
   return absl::OkStatus();
 }
@@ -125,8 +125,8 @@ absl::Status FramedConnection::PrepareSealing(FramingDomain* domain, const LinkP
   const PathKind kind = domain->links().path().kind;
   if (!IsSealedByFraming(kind)) return absl::OkStatus();
   const auto seal_with = [&](const LinkSecret& secret, bool only_large) {
-    sealing_.reset(
-        new Sealing{{secret, active}, {&sender_, &domain->sealed_regions()}, only_large});
+    sealing_.reset(new Sealing{{secret, active, only_large}, std::nullopt});
+    if (!only_large) sealing_->transfers.emplace(&sender_, &domain->sealed_regions());
   };
   if (peer.secret.has_value()) {
     seal_with(*peer.secret, /*only_large=*/false);

@@ -33,6 +33,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -194,8 +195,7 @@ class FramedConnection final : public Connection,
   // Of a link that is sealed, or whose large messages are.
   struct Sealing {
     ConnectionSeal seal;
-    SealedTransfers transfers;
-    bool only_large = false;
+    std::optional<SealedTransfers> transfers;  // none: large messages alone are sealed
   };
   std::unique_ptr<Sealing> sealing_;
   FramedRemoteAccess remote_;

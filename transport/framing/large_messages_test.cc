@@ -171,7 +171,7 @@ class SealedLargeMessagesTest : public LargeMessagesTest {
   SealedLargeMessagesTest() {
     sender_.Shut();
     sender_.Stop();
-    Start(&own_.batches_out);
+    Start(&*own_.batches_out);
     large_.Cease();
     large_.Stop();
     links_.set_kind(PathKind::kVerbs);
@@ -209,8 +209,8 @@ TEST_F(SealedLargeMessagesTest, AMessageIsCiphertextBeforeItsOfferLeaves) {
   const size_t bytes = batch.size() - Seal::kTagBytes;
   const MutableByteSpan all(batch);
   const MutableByteSpan frames = all.first(bytes).subspan(kBatchHeaderBytes);
-  ASSERT_TRUE(peer_.batches_in.Decrypt(all.first(kBatchHeaderBytes), frames, all.subspan(bytes),
-                                       frames.data()));
+  ASSERT_TRUE(peer_.batches_in->Decrypt(all.first(kBatchHeaderBytes), frames, all.subspan(bytes),
+                                        frames.data()));
   const ByteSpan offered = frames.subspan(kFrameHeaderBytes);
   ASSERT_EQ(offered.size(), LargeOffer::kSealedBytes);
   LargeOffer offer;

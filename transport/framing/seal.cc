@@ -79,10 +79,12 @@ bool Seal::IsRecordAt(int64_t distance, ByteSpan header, ByteSpan sealed, ByteSp
   return Open(number, header, sealed, tag, to);
 }
 
-ConnectionSeal::ConnectionSeal(const LinkSecret& secret, bool dialled)
-    : batches_out(Seal::Role::kEncrypts, secret, Label(dialled, "batches"), kBatchesPerKey),
-      batches_in(Seal::Role::kDecrypts, secret, Label(!dialled, "batches"), kBatchesPerKey),
-      large_out(Seal::Role::kEncrypts, secret, Label(dialled, "large"), kLargePerKey),
-      large_in(Seal::Role::kDecrypts, secret, Label(!dialled, "large"), kLargePerKey) {}
+ConnectionSeal::ConnectionSeal(const LinkSecret& secret, bool dialled, bool only_large)
+    : large_out(Seal::Role::kEncrypts, secret, Label(dialled, "large"), kLargePerKey),
+      large_in(Seal::Role::kDecrypts, secret, Label(!dialled, "large"), kLargePerKey) {
+  if (only_large) return;
+  batches_out.emplace(Seal::Role::kEncrypts, secret, Label(dialled, "batches"), kBatchesPerKey);
+  batches_in.emplace(Seal::Role::kDecrypts, secret, Label(!dialled, "batches"), kBatchesPerKey);
+}
 
 }  // namespace weft

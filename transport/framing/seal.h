@@ -1,5 +1,6 @@
-// AES-256-GCM for one direction of a connection: records that only the other side can have made,
-// each once and in its place.
+// AES-256-GCM for one direction of a connection: records that only who has the secret can have
+// made, each once and in its place. That is the other side alone where the secret is the link's
+// own; without security it is also who has read the handshake (ConnectionSeal).
 //
 // Records are numbered 0, 1, 2, ... by both sides, each for itself. A record's nonce is its number
 // XOR the key's initialization vector, as in TLS 1.3: one that comes again, too early, too late, or
@@ -15,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "core/bytes.h"
@@ -81,11 +83,11 @@ class Seal {
 // All that a connection seals. `secret` may be one that others know too: then nothing is hidden
 // from them, and accidents still show.
 struct ConnectionSeal {
-  // `dialled`: this side is the client.
-  ConnectionSeal(const LinkSecret& secret, bool dialled);
+  // `dialled`: this side is the client. `only_large`: batches are not sealed.
+  ConnectionSeal(const LinkSecret& secret, bool dialled, bool only_large = false);
 
-  Seal batches_out;
-  Seal batches_in;
+  std::optional<Seal> batches_out;  // these two: none if only_large
+  std::optional<Seal> batches_in;
   Seal large_out;  // large messages and payloads, numbered as their offers
   Seal large_in;
 };

@@ -139,15 +139,29 @@ TEST_F(SealTest, DirectionsAndUsesHaveKeysOfTheirOwn) {
   std::byte sealed[4];
   std::byte tag[Seal::kTagBytes];
   std::byte opened[4];
-  client.batches_out.Encrypt({}, AsBytes("text"), sealed, tag);
+  client.batches_out->Encrypt({}, AsBytes("text"), sealed, tag);
   EXPECT_FALSE(server.large_in.Decrypt({}, sealed, tag, opened));
-  EXPECT_FALSE(client.batches_in.Decrypt({}, sealed, tag, opened)) << "it comes back";
-  ASSERT_TRUE(server.batches_in.Decrypt({}, sealed, tag, opened));
+  EXPECT_FALSE(client.batches_in->Decrypt({}, sealed, tag, opened)) << "it comes back";
+  ASSERT_TRUE(server.batches_in->Decrypt({}, sealed, tag, opened));
   EXPECT_EQ(AsStringView(opened), "text");
   client.large_out.Encrypt({}, AsBytes("long"), sealed, tag);
   ASSERT_TRUE(server.large_in.Decrypt({}, sealed, tag, opened));
   server.large_out.Encrypt({}, AsBytes("back"), sealed, tag);
   EXPECT_TRUE(client.large_in.Decrypt({}, sealed, tag, opened));
+}
+
+// As over ofi_tcp without security: a connection makes no keys that it does not use.
+TEST_F(SealTest, WhereLargeMessagesAloneAreSealedThereAreNoKeysForBatches) {
+  ConnectionSeal client(secret_, /*dialled=*/true, /*only_large=*/true);
+  ConnectionSeal server(secret_, /*dialled=*/false);
+  EXPECT_FALSE(client.batches_out.has_value());
+  EXPECT_FALSE(client.batches_in.has_value());
+  std::byte sealed[4];
+  std::byte tag[Seal::kTagBytes];
+  std::byte opened[4];
+  client.large_out.Encrypt({}, AsBytes("long"), sealed, tag);
+  ASSERT_TRUE(server.large_in.Decrypt({}, sealed, tag, opened)) << "the same keys as ever";
+  EXPECT_EQ(AsStringView(opened), "long");
 }
 
 }  // namespace

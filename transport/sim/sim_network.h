@@ -67,7 +67,9 @@ struct SimOptions {
   // RemoteAccess::reads_prove_writes(), as on verbs.
   bool reads_prove_writes = false;
   // What goes by the control connection (how connections begin and end, and all about leases) does
-  // not wait for the bytes that the link moves: as on verbs and tcp. False: one line for both.
+  // not wait for the bytes that the link moves: as on verbs and tcp. False: one line for both, as
+  // there was when the first histories were recorded. Histories, and what a seed is known to show,
+  // would be others with true: so only tests to which the difference matters set it.
   bool control_apart = false;
   bool keep_trace = false;  // as text as well as hashed
   // EngineOptions::inbox_slots of each node: where nodes are made by the thousand, fewer are
