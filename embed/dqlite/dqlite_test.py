@@ -16,7 +16,7 @@ import xml.etree.ElementTree as xml
 import compare
 
 LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libweft_dqlite.so")
-OPTIONS = types.SimpleNamespace(seconds=3, workload="kvreadwrite")
+OPTIONS = types.SimpleNamespace(seconds=3, workload="kvreadwrite", folder=None)
 # Until a node serves, on a busy machine.
 PATIENCE_SECONDS = 60
 
