@@ -1,6 +1,9 @@
 #include "core/log.h"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +18,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <functional>
+#include <initializer_list>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -129,30 +133,56 @@ std::string WithPlace(const LogRecord& record) {
                 record.text);
 }
 
-// Whether stderr takes a line now. Hardly ever does anybody wait for a reader that has stopped
-// (only if others, who write to the same pipe, fill it between the look and the write: to make
-// stderr non-blocking would make theirs so, too), and one that has gone ends no process. REQUIRES:
-// the line has PIPE_BUF bytes at most: a pipe that has room has room for these, and they are not
-// mixed with others.
-bool TakenByStderr(std::string_view line) {
-  pollfd room{STDERR_FILENO, POLLOUT, 0};
-  if (::poll(&room, 1, 0) != 1 || room.revents != POLLOUT) return false;
-  // A reader may go at this moment, too; then write() sends this thread a SIGPIPE, which is taken
-  // back, unless one was there before.
-  sigset_t pipe;
+// A write to stderr may bring signals: its reader has gone, the file is as long as it may be, or
+// the process is a job in the background of a terminal that stops those who write. They are the
+// program's to have from its own writes, not from these: each is blocked meanwhile, and taken back.
+ssize_t WriteWithoutSignals(int descriptor, std::string_view line) {
+  const auto set_of = [](std::initializer_list<int> signals) {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int signal : signals) sigaddset(&set, signal);
+    return set;
+  };
+  const sigset_t all = set_of({SIGPIPE, SIGXFSZ, SIGTTOU});
   sigset_t before;
   sigset_t pending;
-  sigemptyset(&pipe);
-  sigaddset(&pipe, SIGPIPE);
-  if (pthread_sigmask(SIG_BLOCK, &pipe, &before) != 0) return false;
-  const bool was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
-  const ssize_t count = ::write(STDERR_FILENO, line.data(), line.size());
-  if (count < 0 && errno == EPIPE && !was_pending) {
+  if (pthread_sigmask(SIG_BLOCK, &all, &before) != 0) return -1;
+  const bool knows_pending = sigpending(&pending) == 0;
+  const ssize_t count = ::write(descriptor, line.data(), line.size());
+  const int raised = count >= 0 ? 0 : errno == EPIPE ? SIGPIPE : errno == EFBIG ? SIGXFSZ : 0;
+  if (raised != 0 && knows_pending && sigismember(&pending, raised) == 0) {
+    const sigset_t one = set_of({raised});
     const timespec now{};
-    sigtimedwait(&pipe, nullptr, &now);
+    sigtimedwait(&one, nullptr, &now);
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return count == static_cast<ssize_t>(line.size());
+  return count;
+}
+
+// Whether stderr takes a line now; nobody waits for a reader that has stopped. (Where the process
+// may not open its stderr anew, and others fill a pipe or terminal between the look and the write,
+// it waits for them: to make the program's own not wait would make others' so, too.) REQUIRES: the
+// line has PIPE_BUF bytes at most: what a pipe has room for at once, and does not mix with others.
+bool TakenByStderr(std::string_view line) {
+  // What libraries open is closed on exec, and a program's stderr is not. If this is, the program
+  // has closed its own, and something else has its number.
+  const int flags = fcntl(STDERR_FILENO, F_GETFD);
+  struct stat facts {};
+  if (flags < 0 || (flags & FD_CLOEXEC) != 0 || fstat(STDERR_FILENO, &facts) != 0) return false;
+  const auto size = static_cast<ssize_t>(line.size());
+  if (S_ISSOCK(facts.st_mode)) {
+    return send(STDERR_FILENO, line.data(), line.size(), MSG_DONTWAIT | MSG_NOSIGNAL) == size;
+  }
+  // A terminal says that it is writable when it has room for less than a line, and then waits. (A
+  // file does not, and where it is written to is the program's.)
+  const int own = S_ISREG(facts.st_mode)
+                      ? -1
+                      : open("/proc/self/fd/2", O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+  pollfd room{own >= 0 ? own : STDERR_FILENO, POLLOUT, 0};
+  const bool is_writable = ::poll(&room, 1, 0) == 1 && room.revents == POLLOUT;
+  const bool taken = is_writable && WriteWithoutSignals(room.fd, line) == size;
+  if (own >= 0) close(own);
+  return taken;
 }
 
 // Warnings and errors that nobody has asked for, on stderr. A stranger who brings about what is
@@ -171,12 +201,9 @@ class UnaskedSink {
             ? "\n"
             : StrCat(" (", place.left_out, " lines left out before; WEFT_LOG=warning has all)\n");
     const std::string line = WithPlace(record).substr(0, PIPE_BUF - left_out.size()) + left_out;
-    if (!TakenByStderr(line)) {
-      ++place.left_out;
-      return;
-    }
+    // (One that is not taken counts as well: a full disk is not asked again and again.)
     place.budget.Take(now_ns);
-    place.left_out = 0;
+    place.left_out = TakenByStderr(line) ? 0 : place.left_out + 1;
   }
 
  private:

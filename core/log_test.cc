@@ -306,6 +306,37 @@ TEST_F(UnaskedLogTest, APlaceThatGoesOnIsHeardOnceInAMinuteAndHidesNoOther) {
   EXPECT_NE(heard.find("the certificate cannot be used"), std::string::npos) << heard;
 }
 
+// A terminal says that it is writable when it has room for less than a line; the write then waited,
+// and every engine that warned waited behind it.
+TEST_F(UnaskedLogTest, ATerminalThatNobodyReadsHoldsUpNobody) {
+  const int reader = posix_openpt(O_RDWR | O_NOCTTY);
+  if (reader < 0 || grantpt(reader) != 0 || unlockpt(reader) != 0) GTEST_SKIP() << "no terminals";
+  const int terminal = open(ptsname(reader), O_RDWR | O_NOCTTY);
+  ASSERT_GE(terminal, 0);
+  dup2(terminal, STDERR_FILENO);
+  close(terminal);
+  EXPECT_TRUE(LogEnabled(LogLevel::kWarning));
+  const std::string text(1000, 'x');
+  for (int line = 1; line <= 300; ++line) {
+    internal::WriteLog(LogLevel::kWarning, __FILE__, line, text);
+  }
+  RestoreStderr();
+  close(reader);
+}
+
+// A stranger's lines went into another client's connection.
+TEST_F(UnaskedLogTest, WhatHasTheNumberOfAStderrThatIsClosedIsLeftAlone) {
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  dup3(ends[1], STDERR_FILENO, O_CLOEXEC);  // as a descriptor that a library has opened
+  WEFT_LOG(kWarning, "a client is refused");
+  close(ends[1]);
+  RestoreStderr();
+  char byte = 0;
+  EXPECT_EQ(read(ends[0], &byte, 1), 0) << "nothing came, and nobody writes any more";
+  close(ends[0]);
+}
+
 // Two places had one budget by chance, and who brought about what the one says kept the other's
 // error from being heard.
 TEST_F(UnaskedLogTest, PlacesThatBeginTheirSearchAtOneBudgetHaveOneEach) {

@@ -97,7 +97,7 @@ void GrantedLeases::OnRenew(const GrantRenew& asked) {
   const uint64_t now_ns = NowNs();
   const uint64_t lease_ns =
       std::min({asked.lease_ns, lease->LongestNs(), TimeLeft(lease->handle_expires_ns(), now_ns)});
-  host_->SendGrant(GrantRenewed{asked.lease, lease->Renew(now_ns + lease_ns) - now_ns});
+  host_->SendGrant(GrantRenewed{asked.lease, TimeLeft(lease->Renew(now_ns + lease_ns), now_ns)});
 }
 
 void GrantedLeases::OnReturn(const GrantReturn& given_back) {
@@ -141,8 +141,12 @@ void GrantedLeases::GrantedLease::Start(SlabHandle handle, TableExport* exported
 }
 
 uint64_t GrantedLeases::GrantedLease::Renew(uint64_t until_ns) {
-  until_ns_ = std::max(until_ns_, until_ns);
-  owner_->exports_->timers().Schedule(this, until_ns_);
+  // Not beyond its handle; and what brings nothing does not put off an end that is due.
+  until_ns = std::min(until_ns, handle_expires_ns_);
+  if (until_ns > until_ns_) {
+    until_ns_ = until_ns;
+    owner_->exports_->timers().Schedule(this, until_ns_);
+  }
   return until_ns_;
 }
 

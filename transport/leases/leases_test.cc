@@ -538,5 +538,25 @@ TEST_F(HeldLeasesTest, ALayoutsNameIsMadeFitForATerminal) {
   EXPECT_NE(text.find("?[2J??name"), std::string::npos) << text;
 }
 
+// An engine takes what has come before its timers, by the time at which its turn began. A holder
+// that renewed in every turn put off the end of its lease for ever, long after its handle's.
+TEST_F(GrantedLeasesTest, RenewalsInEveryTurnDoNotOutliveTheHandle) {
+  Add();
+  const auto handle = export_->Derive(0, 4096, kMayRead, kDefaultTenant, kNsPerSec);
+  ASSERT_TRUE(handle.ok()) << handle.status();
+  ASSERT_TRUE(granted_->OnResolve({1, kMinLeaseNs, 0, *handle}).ok());
+  const auto granted = peer_.TakeSent<GrantGranted>();
+  constexpr uint64_t kTurnNs = 5'000'000;
+  for (int turn = 0; turn < 1000 && export_->leases() == 1; ++turn) {
+    const uint64_t start_ns = peer_.clock.NowNs();
+    peer_.clock.Advance(kTurnNs);
+    granted_->OnRenew({granted.lease, kMinLeaseNs});
+    peer_.sent.clear();
+    peer_.timers.Advance(start_ns);
+  }
+  EXPECT_EQ(export_->leases(), 0u);
+  EXPECT_LE(peer_.clock.NowNs(), kNsPerSec + 2 * kTurnNs);
+}
+
 }  // namespace
 }  // namespace weft
