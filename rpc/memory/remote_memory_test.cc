@@ -695,8 +695,6 @@ TEST_F(RemoteMemoryOnASlowWireTest, WhatIsRefusedUnderALaterLeaseIsNotToldAsTheE
   network_.SetWire("server", "client", {});
   const absl::Status refused = memory_->Read(0, slice(0, 8));
   EXPECT_TRUE(absl::IsPermissionDenied(refused)) << refused;
-  network_.Settle();
-  EXPECT_TRUE(absl::IsAborted(memory_->Read(0, slice(0, 8)))) << "the word is here";
 }
 
 TEST_F(RemoteMemoryOnASlowWireTest, AfterARenewalThatCameTooLateTheNextUseAsksAgain) {
