@@ -561,8 +561,9 @@ TEST(Engine, WhoFollowsWaitsByTheEnginesClock) {
   std::atomic<bool> waits{false};
   std::thread follower([&] {
     Waiter never;
+    const uint64_t deadline_ns = clock.NowNs() + kNsPerMs;  // before the clock is moved
     waits = true;
-    EXPECT_FALSE(engine->Wait(never, clock.NowNs() + kNsPerMs));
+    EXPECT_FALSE(engine->Wait(never, deadline_ns));
     EXPECT_TRUE(moved);
   });
   while (!waits) std::this_thread::yield();
