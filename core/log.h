@@ -5,7 +5,8 @@
 // server has no security, say). What nobody has asked for is kept small: of each place in the
 // source ten lines at once and then one in a minute, which says how many were left out; and a line
 // that stderr cannot take now (a pipe that nobody reads) is left out as well, so that hardly ever
-// an engine waits for it: only if other writers fill the pipe in that very moment.
+// an engine waits for it: only where the process may not open its stderr anew, and other writers
+// fill the pipe in that very moment.
 //
 //   WEFT_LOG=debug|info|warning|error   in the environment: that level
 //                                       and above, on stderr, all of it,
