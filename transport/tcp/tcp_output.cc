@@ -239,7 +239,11 @@ void TcpOutput::MakePieceOf(TcpOperation* operation) {
 void TcpOutput::MakePieceOf(TcpAnswer* answer) {
   decltype(answer_list_)::Remove(answer);
   answer_list_.PushBack(answer);
-  if (ahead() == 0 && CopyAnswer(answer)) return;
+  // Copies leave as small frames, which no region that goes can take back. So while a piece of this
+  // answer has begun, which may still turn out to be refused, what follows are pieces too.
+  const bool may_be_refused =
+      has_begun() && piece(0).region_key != 0 && piece(0).answered == answer->number;
+  if (ahead() == 0 && !may_be_refused && CopyAnswer(answer)) return;
   RemoteSpan& span = answer->span;
   const MutableByteSpan from = regions_->Find(span, /*write=*/false);
   if (from.empty()) return Refuse(answer->number);

@@ -539,6 +539,41 @@ TEST_F(TcpOutputTest, AReadThatGoesOnInAnotherRegionIsRefusedToo) {
                                         End(9, kTcpRefused), Data(0, 10, text), End(10)}));
 }
 
+// The kernel stopped in the last of the pieces that were made ahead. What was left of the answer is
+// small, and was copied into a small frame, which says that the read has succeeded; then the region
+// of the piece went. The reader was told of success, with zeros in the place of the region, and its
+// link ended by a refusal of a read that was over.
+TEST_F(TcpOutputTest, SmallRangesBehindAPieceThatMayBeRefusedAreNoSuccess) {
+  const std::string text = Text(3000, 2), small = Text(100, 3);
+  const uint64_t going = Grant(text), staying = Grant(small);
+  std::vector<RemoteSpan> spans(TcpOutput::kPiecesAhead, {going, 0, 3000});
+  spans.push_back({staying, 0, 100});
+  for (const bool goes : {false, true}) {
+    sends_.taken.clear();
+    TcpOutput output(&regions_, &slots_, &answers_);
+    std::vector<std::byte> bytes(spans.size() * kTcpSpanBytes);
+    for (size_t i = 0; i < spans.size(); ++i) {
+      EncodeTcpSpan(bytes.data() + i * kTcpSpanBytes, spans[i]);
+    }
+    output.AddAnswer(9, bytes.data(), static_cast<uint32_t>(spans.size()));
+    sends_.left = TcpOutput::kPiecesAhead * (kTcpHeaderBytes + 3000) - 2900;
+    ASSERT_EQ(output.Pump(kNoSocket), TcpOutput::Result::kBlocked);
+    ASSERT_EQ(output.Pump(kNoSocket), TcpOutput::Result::kBlocked);  // what follows is made
+    std::vector<Frame> wanted(TcpOutput::kPiecesAhead, Data(0, 9, text));
+    if (goes) {
+      Reclaim(going);
+      wanted.back() = Data(0, 9, text.substr(0, 100) + std::string(2900, '\0'));
+      wanted.push_back(End(9, kTcpRefused));
+    } else {
+      wanted.push_back(Data(0, 9, small));
+      wanted.push_back(End(9));
+    }
+    sends_.left = LimitedSends::kAll;
+    ASSERT_EQ(output.Pump(kNoSocket), TcpOutput::Result::kDone);
+    EXPECT_EQ(Sent(), wanted);
+  }
+}
+
 TEST_F(TcpOutputTest, ARegionThatGoesBetweenPiecesEndsTheRead) {
   const std::string text = Text(3 * kPieceBytes, 2);
   const uint64_t key = Grant(text);
