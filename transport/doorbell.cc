@@ -73,13 +73,8 @@ void Doorbell::Ring() {
   FullFence();
   if (armed_->load(std::memory_order_relaxed) == 0) return;
   const uint64_t one = 1;
-  // The only failure is a full counter (EAGAIN), which means that the bell rings already.
+  // The only failure is a full counter (EAGAIN), after 2^64 rings: no process has so many.
   [[maybe_unused]] const ssize_t written = write(event_fd_, &one, sizeof(one));
-}
-
-void Doorbell::Drain() {
-  uint64_t rings;
-  [[maybe_unused]] const ssize_t taken = read(event_fd_, &rings, sizeof(rings));
 }
 
 // One engine's page, as it is mapped here.

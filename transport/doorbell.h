@@ -16,7 +16,10 @@
 // and a ring is a byte on it. A socket's flags, like its queue, are its owner's alone; besides,
 // nothing here depends on them. A hostile peer can wake this engine needlessly and nothing else.
 //
-// Threads: Arm, Disarm, Drain on the engine's thread; Doorbell::Ring on any; a PeerDoorbell is used
+// A ring is an event of the eventfd, and nobody reads it: it is watched edge-triggered (epoll(7)),
+// so that an engine that was woken has no system call more to make.
+//
+// Threads: Arm and Disarm on the engine's thread; Doorbell::Ring on any; a PeerDoorbell is used
 // on its engine's.
 #pragma once
 
@@ -45,9 +48,8 @@ class Doorbell {
 
   // Publish the work first, then ring.
   void Ring();
-  // Takes what rang.
-  void Drain();
 
+  // Each ring is an event of it (EPOLLIN | EPOLLET).
   int event_fd() const { return event_fd_; }
   int page_fd() const { return page_fd_; }
 

@@ -140,7 +140,7 @@ EngineCore::EngineCore(const EngineOptions& options)
 absl::Status EngineCore::Start(TransportFactory make_transport) {
   WEFT_ASSIGN_OR_RETURN(doorbell_, Doorbell::Create());
   WEFT_ASSIGN_OR_RETURN(poller_, Poller::Create());
-  WEFT_RETURN_IF_ERROR(poller_->Add(doorbell_->event_fd(), EPOLLIN, /*handler=*/nullptr));
+  WEFT_RETURN_IF_ERROR(poller_->Add(doorbell_->event_fd(), EPOLLIN | EPOLLET, /*handler=*/nullptr));
   const EngineContext context = {clock_,
                                  &timers_,
                                  poller_.get(),
@@ -277,11 +277,11 @@ bool EngineCore::LookAgain() {
   return found;
 }
 
-// What rang is taken late, after the work that it rang for: no one rings while the bell is not
-// armed, and who is about to sleep arms it first and then looks for work.
+// No system call where nobody is to hear of a descriptor, but to take what rang. That is taken
+// late, after the work that it rang for: no one rings while the bell is not armed, and who is about
+// to sleep arms it first and then looks for work.
 int EngineCore::LookAtDescriptors() {
-  if (std::exchange(rang_, false)) doorbell_->Drain();
-  return poller_->Poll();
+  return std::exchange(rang_, false) || poller_->has_handlers() ? poller_->Poll() : 0;
 }
 
 int EngineCore::DrainInbox(int budget) {
@@ -319,7 +319,7 @@ void EngineCore::Step(uint64_t until_ns) {
   const uint64_t wake_ns = std::min(until_ns, timers_.NextDeadlineNs());
   if (transport_->Idle(wake_ns)) return;
   const bool spins_forever = options_.spin_ns == kSpinForever;
-  // An engine that a timer or a heartbeat has woken looks once, in Arm(), and sleeps on.
+  // An engine that a timer or a heartbeat has woken has looked once, and sleeps on.
   if (!spins_forever && turn_ns_ >= idle_since_ns_ + options_.spin_ns) return Sleep(wake_ns);
   if (LookAgain() || spins_forever) return;
   if (turn_ns_ >= idle_since_ns_ + kYieldAfterNs) {
@@ -330,9 +330,10 @@ void EngineCore::Step(uint64_t until_ns) {
 // Whether a turn would find nothing: the application has armed the engine and not used it since,
 // and its loop was woken by something else. What comes after Arm() makes the descriptor readable,
 // so that one look there stands for all that a turn looks at.
-bool EngineCore::SleepsOn() const {
+bool EngineCore::SleepsOn() {
   return doorbell_->armed() && !was_used_ && inbox_.empty() && set_aside_.empty() &&
-         !transport_->busy() && timers_.NextDeadlineNs() > clock_->NowNs() && !poller_->HasReady();
+         !transport_->busy() && timers_.NextDeadlineNs() > clock_->NowNs() &&
+         !poller_->Wait(/*timeout_ns=*/0);
 }
 
 bool Engine::Arm() {
@@ -421,7 +422,8 @@ bool Engine::Post(Function<void()>&& task) {
     return false;
   core.posters_.fetch_add(1, std::memory_order_relaxed);
   const bool posted = core.inbox_.TryPush(std::move(task));
-  if (posted) core.doorbell_->Ring();
+  // The loop that owns the engine is not asleep, and makes a turn before it is.
+  if (posted && !(core.is_external() && core.MayDrive())) core.doorbell_->Ring();
   core.posters_.fetch_sub(1, std::memory_order_release);
   return posted;
 }

@@ -205,7 +205,7 @@ class EngineCore final : public Engine {
   void SetAside();
   int LookAtDescriptors();
   void Step(uint64_t until_ns);
-  bool SleepsOn() const;
+  bool SleepsOn();
   void Sleep(uint64_t until_ns);
   void Wake();
   bool BecomeDriver();
@@ -230,7 +230,7 @@ class EngineCore final : public Engine {
   static constexpr uint64_t kForked = 1;  // in the place of the driver; no thread's number
 
   bool in_turn_ = false;
-  bool rang_ = false;  // the doorbell may have: its event is to be taken
+  bool rang_ = false;  // the doorbell may have, or a descriptor: its event is to be taken
   std::atomic<bool> stop_{false};
   bool was_used_ = false;  // since the last turn, by who became the driver for it
   uint64_t turn_ns_ = 0;

@@ -378,6 +378,25 @@ TEST_F(ArmedEngine, TakesATurnForATaskThatCameWhileItWasArmed) {
   EXPECT_EQ(runs, 1);
 }
 
+// A task that the loop posted to its own engine rang: a system call, and two more to hear and take
+// it, for a turn that the loop makes anyway before it sleeps.
+TEST_F(ArmedEngine, IsRungByOtherThreadsAndNotByItsOwn) {
+  const auto is_readable = [this] {
+    pollfd look = {engine_->fd(), POLLIN, 0};
+    return poll(&look, 1, /*timeout=*/0) == 1;
+  };
+  ASSERT_TRUE(engine_->Post([] {}));
+  EXPECT_FALSE(is_readable());
+  EXPECT_TRUE(PollIsATurn());
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(engine_->Arm());
+    std::thread([this] { ASSERT_TRUE(engine_->Post([] {})); }).join();
+    EXPECT_TRUE(is_readable());
+    EXPECT_TRUE(PollIsATurn());
+    EXPECT_FALSE(is_readable()) << "what rang has been taken";
+  }
+}
+
 // What it has sent leaves in the next turn.
 TEST_F(ArmedEngine, TakesATurnWhenItsOwnerHasUsedIt) {
   ASSERT_TRUE(engine_->Enter());

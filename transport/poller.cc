@@ -12,10 +12,6 @@
 namespace weft {
 namespace {
 
-// Ready descriptors taken in one system call: a burst of closing control sockets fits; more stay
-// ready for the next round.
-constexpr int kEventsPerRound = 64;
-
 constexpr uint64_t kNsPerMs = 1'000'000;
 
 int TimeoutMs(uint64_t timeout_ns) {
@@ -89,27 +85,22 @@ void Poller::Remove(int descriptor) {
 }
 
 int Poller::Poll() {
-  if (!has_handlers()) return 0;
-  epoll_event ready[kEventsPerRound];
-  const int count = epoll_wait(epoll_fd_, ready, kEventsPerRound, /*timeout=*/0);
+  if (ready_count_ == 0) Wait(/*timeout_ns=*/0);
   int called = 0;
-  for (int i = 0; i < count; ++i) {
-    const Watch* watch = watches_.Get(SlabHandle::FromPacked(ready[i].data.u64));
+  for (int i = 0; i < ready_count_; ++i) {
+    const Watch* watch = watches_.Get(SlabHandle::FromPacked(ready_[i].data.u64));
     if (watch == nullptr || watch->handler == nullptr) continue;
-    watch->handler->OnReady(ready[i].events);
+    watch->handler->OnReady(ready_[i].events);
     ++called;
   }
+  ready_count_ = 0;
   return called;
 }
 
-bool Poller::HasReady() const {
-  epoll_event ready;
-  return epoll_wait(epoll_fd_, &ready, /*maxevents=*/1, /*timeout=*/0) > 0;
-}
-
-void Poller::Wait(uint64_t timeout_ns) {
-  epoll_event ready;
-  epoll_wait(epoll_fd_, &ready, /*maxevents=*/1, TimeoutMs(timeout_ns));
+bool Poller::Wait(uint64_t timeout_ns) {
+  const int count = epoll_wait(epoll_fd_, ready_, kEventsPerRound, TimeoutMs(timeout_ns));
+  ready_count_ = std::max(count, 0);  // a signal is nothing
+  return ready_count_ > 0;
 }
 
 }  // namespace weft

@@ -18,7 +18,8 @@ namespace weft {
 
 class PollHandler {
  public:
-  // `events`: EPOLLIN, EPOLLOUT, EPOLLHUP, EPOLLERR as in epoll(7). Level-triggered.
+  // `events`: EPOLLIN, EPOLLOUT, EPOLLHUP, EPOLLERR as in epoll(7). Level-triggered, unless it is
+  // watched with EPOLLET.
   virtual void OnReady(uint32_t events) = 0;
 
  protected:
@@ -40,21 +41,23 @@ class Poller {
   absl::Status Modify(int descriptor, uint32_t events);
   void Remove(int descriptor);
 
-  // Calls the handlers of what is ready now. Returns how many it called. No system call where there
-  // is no handler.
+  // Calls the handlers of what the last Wait() has found, or, if that was nothing, of what is ready
+  // now. Returns how many it called.
   int Poll();
   bool has_handlers() const { return handlers_ > 0; }
-  // Whether descriptor() is readable now.
-  bool HasReady() const;
 
-  // Sleeps until something is ready, for `timeout_ns` at most (rounded up to milliseconds). Calls
-  // nobody.
-  void Wait(uint64_t timeout_ns);
+  // Sleeps until something is ready, for `timeout_ns` at most (rounded up to milliseconds); 0 looks
+  // only. Whether there is something: it is kept for the next Poll(). Calls nobody.
+  bool Wait(uint64_t timeout_ns);
 
   // Readable when any watched descriptor is ready.
   int descriptor() const { return epoll_fd_; }
 
  private:
+  // Ready descriptors taken in one system call: a burst of closing control sockets fits; more stay
+  // ready for the next round.
+  static constexpr int kEventsPerRound = 64;
+
   struct Watch {
     int descriptor = -1;
     PollHandler* handler = nullptr;
@@ -66,6 +69,8 @@ class Poller {
   uint32_t handlers_ = 0;  // watches that have one
   Slab<Watch> watches_;
   std::vector<SlabHandle> by_descriptor_;  // grows to the largest descriptor; setup only
+  int ready_count_ = 0;                    // of ready_: found by Wait(), and not told yet
+  epoll_event ready_[kEventsPerRound];
 };
 
 }  // namespace weft

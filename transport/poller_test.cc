@@ -62,6 +62,31 @@ TEST_F(PollerTest, WhatOnlyEndsASleepIsNoWork) {
   poller_->Wait(/*timeout_ns=*/3'600'000'000'000);  // ends at once
 }
 
+// A sleep and the look behind it were two system calls for the same events.
+TEST_F(PollerTest, WhatASleepHasFoundIsToldByTheNextPollAlone) {
+  Bell first;
+  Bell second;
+  Watch(first);
+  Watch(second);
+  first.Ring();
+  EXPECT_TRUE(poller_->Wait(/*timeout_ns=*/0));
+  second.Ring();
+  EXPECT_EQ(poller_->Poll(), 1);
+  EXPECT_EQ(first.ready, 1);
+  EXPECT_EQ(second.ready, 0);
+  EXPECT_EQ(poller_->Poll(), 2) << "they are level-triggered";
+}
+
+TEST_F(PollerTest, WhatIsRemovedBehindTheSleepThatFoundItIsSilent) {
+  Bell bell;
+  Watch(bell);
+  bell.Ring();
+  EXPECT_TRUE(poller_->Wait(/*timeout_ns=*/0));
+  poller_->Remove(bell.descriptor);
+  EXPECT_EQ(poller_->Poll(), 0);
+  EXPECT_FALSE(poller_->Wait(/*timeout_ns=*/0));
+}
+
 TEST_F(PollerTest, ARemovedDescriptorIsSilent) {
   Bell bell;
   Watch(bell);

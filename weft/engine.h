@@ -111,7 +111,8 @@ class Engine {
   }
 
   // Runs `task` on the engine soon. False: the inbox is full (RESOURCE_EXHAUSTED for the caller),
-  // and `task` is as it was. In kCaller mode it runs when somebody next drives.
+  // and `task` is as it was. In kCaller mode it runs when somebody next drives; kExternal, posted
+  // by the thread that owns the engine, in its loop's next turn.
   bool Post(Function<void()>&& task);
 
   // What this engine has done: path.opened.*, path.rejected.*, memory.* (docs/paths.md);
@@ -146,7 +147,9 @@ class Engine {
   // engine created elsewhere, before others use it; and to hand it on, while nobody drives it.
   void Adopt();
 
-  // kExternal: readable when there is something to do, after Arm() returned true.
+  // kExternal: readable when there is something to do, after Arm() returned true: what has come, or
+  // another thread has begun. Not for what the loop's own thread begins or posts: a loop calls
+  // Poll(), or Arm(), each time before it sleeps.
   int fd() const;
   // kExternal: prepares to sleep on fd(), not longer than until NextTimerNs(). False: do not sleep,
   // Poll().

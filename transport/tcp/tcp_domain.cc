@@ -172,8 +172,7 @@ bool TcpDomain::Arm() {
            parts_.slots.has_news() || parts_.operations.has_news();
   };
   if (has_work()) return false;
-  parts_.likely.Watch();
-  LookAtAll();
+  parts_.likely.Watch();  // what has come by it the descriptor tells of now, as of all others
   return !has_work();
 }
 
