@@ -47,9 +47,9 @@
 // leader of its term has compared: up to the last entry of a message that this member takes, or the
 // end of its snapshot, both logs are the same (6). What is loaded, and what is appended, which a
 // leader does before it sends it, has zeros in these bytes; an entry that has more at its end stays
-// as it is (7). Left are the bytes behind configurations that libraft's disk half encodes by itself:
-// the first entry's, when a group is made, and those beside a snapshot. They stay on that disk, but
-// for a snapshot that goes by libraft's own TCP.
+// as it is (7). Left are the bytes behind configurations that libraft's disk half encodes by
+// itself: the first entry's, when a group is made, and those beside a snapshot. They stay on that
+// disk, but for a snapshot that goes by libraft's own TCP.
 //
 // libraft_defects_test.cc plays all of them in libraft's own simulated cluster, with and without
 // this. It reads libraft's log as raft.h of 0.15 lays it out.
