@@ -4,7 +4,8 @@
 //
 // It takes the place of libraft's raft_uv_init() and raft_uv_close(), which dqlite calls for each
 // node, and puts Weft's network half (embed/raft/raft_network.h) into the raft_io that libraft has
-// made. The disk half, ticks, and the connections of dqlite's clients stay what they were.
+// made, and before all of it what mends libraft's defects (embed/raft/raft_repair.h). The disk
+// half, ticks, and the connections of dqlite's clients stay what they were.
 //
 // A node's Weft server listens at the node's own host, and its port plus WEFT_DQLITE_PORT_OFFSET
 // (10000): so all nodes of a cluster have the same offset. WEFT_DQLITE=off leaves dqlite alone.
@@ -15,24 +16,32 @@
 // it: who has preloaded this library should hear them, and dqlite does not know of them. (They are
 // few, and hardly ever waited for: core/log.h. WEFT_LOG=off has none.)
 //
-// Threads: raft_uv_init() and raft_uv_close() on those of dqlite's callers; everything else on the
-//   node's loop. Errors: what is wrong with a variable goes to stderr and makes raft_uv_init()
-//   fail: a cluster of which one half speaks Weft would not meet.
+// Threads: raft_uv_init() on that of dqlite's caller, everything else on the node's loop. (Of a
+// node
+//   that could not be made, raft_uv_close() is on its caller's, too.)
+// Lifetime: a Node's from raft_uv_init() to raft_uv_close(). dqlite calls the latter inside the
+//   callback of raft_close(), which comes by way of OnClosed(): when the network half has ended,
+//   the disk half has closed, and the engine is not in the loop any more. libraft looks at nothing
+//   of this after it; its disk half may say once more that it is closed, which RaftNetwork keeps
+//   from all above it, and nobody hears when that is gone.
+// Errors: what is wrong with a variable goes to stderr and makes raft_uv_init() fail: a cluster of
+//   which one half speaks Weft would not meet.
 #include <dlfcn.h>
 
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
-#include <list>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "embed/raft/libraft.h"
+#include "embed/raft/raft_io_table.h"
 #include "embed/raft/raft_network.h"
+#include "embed/raft/raft_repair.h"
 #include "embed/raft/uv_engine.h"
 #include "weft/engine.h"
 
@@ -40,7 +49,9 @@ struct raft_uv_transport;
 
 namespace {
 
+using weft::embed::RaftIoTable;
 using weft::embed::RaftNetwork;
+using weft::embed::RaftRepair;
 using weft::embed::UvEngine;
 
 constexpr uint32_t kDefaultPortOffset = 10'000;
@@ -48,7 +59,6 @@ constexpr uint32_t kMostPort = 65'535;
 
 // One of dqlite's nodes in this process.
 struct Node {
-  raft_io* io = nullptr;
   uv_loop_s* loop = nullptr;
   std::unique_ptr<weft::Engine> engine;
   std::unique_ptr<UvEngine> driver;
@@ -59,26 +69,10 @@ struct Node {
   void (*close)(raft_io*, raft_io_close_cb) = nullptr;
   raft_io_tick_cb tick = nullptr;
   raft_io_close_cb closed = nullptr;
+  std::optional<RaftRepair> repair;  // above ours
 };
 
-struct Nodes {
-  std::mutex mutex;
-  std::list<Node> all;
-};
-
-Nodes& AllNodes() {
-  static auto* const nodes = new Nodes;
-  return *nodes;
-}
-
-Node* Find(raft_io* io) {
-  Nodes& nodes = AllNodes();
-  const std::lock_guard<std::mutex> lock(nodes.mutex);
-  for (Node& node : nodes.all) {
-    if (node.io == io) return &node;
-  }
-  return nullptr;
-}
+constinit RaftIoTable<Node> nodes;  // which own themselves until raft_uv_close()
 
 // The variable as a number of 0..most, or `otherwise`; false: it is none.
 bool ReadVariable(const char* name, uint32_t most, uint32_t otherwise, uint32_t* value) {
@@ -116,18 +110,18 @@ int Init(raft_io* io, raft_id id, const char* address) {
               << "say would go in the clear; WEFT_DQLITE_PLAIN=1 permits it" << std::endl;
     return RAFT_UNAUTHORIZED;
   }
-  return Find(io)->init(io, id, address);
+  return nodes.Find(io)->init(io, id, address);
 }
 
 // libuv's timer, and so outside of the engine's callbacks.
 void Tick(raft_io* io) {
-  Node& node = *Find(io);
+  Node& node = *nodes.Find(io);
   node.network->Tidy();
   node.tick(io);
 }
 
 int Start(raft_io* io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb receive) {
-  Node& node = *Find(io);
+  Node& node = *nodes.Find(io);
   node.tick = tick;
   uint32_t spin_us = 0;
   if (!ReadVariable("WEFT_DQLITE_SPIN_US", 1'000'000, 0, &spin_us)) return RAFT_INVALID;
@@ -142,15 +136,16 @@ int Start(raft_io* io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb rec
   return code;
 }
 
-// The loop ends when nothing is in it any more: the engine's handles go before libraft hears.
+// The loop ends when nothing is in it any more: the engine's handles go before libraft hears, which
+// ends the node.
 void OnClosed(raft_io* io) {
-  Node& node = *Find(io);
+  Node& node = *nodes.Find(io);
   if (node.driver == nullptr) return node.closed(io);
-  node.driver->Stop([&node, io] { node.closed(io); });
+  node.driver->Stop([closed = node.closed, io] { closed(io); });
 }
 
 void Close(raft_io* io, raft_io_close_cb callback) {
-  Node& node = *Find(io);
+  Node& node = *nodes.Find(io);
   node.closed = callback;
   node.close(io, OnClosed);
 }
@@ -164,17 +159,29 @@ absl::Status Attach(raft_io* io, uv_loop_s* loop, uint32_t offset) {
   options.address_of = [offset](std::string_view address) { return WeftAddress(address, offset); };
   auto network = RaftNetwork::Attach(io, **engine, options);
   if (!network.ok()) return network.status();
-  Nodes& nodes = AllNodes();
-  const std::lock_guard<std::mutex> lock(nodes.mutex);
-  Node& node = nodes.all.emplace_back();
-  node.io = io;
-  node.loop = loop;
-  node.engine = *std::move(engine);
-  node.network = *std::move(network);
-  node.init = std::exchange(io->init, Init);
-  node.start = std::exchange(io->start, Start);
-  node.close = std::exchange(io->close, Close);
+  auto node = std::make_unique<Node>();
+  node->loop = loop;
+  node->engine = *std::move(engine);
+  node->network = *std::move(network);
+  node->init = std::exchange(io->init, Init);
+  node->start = std::exchange(io->start, Start);
+  node->close = std::exchange(io->close, Close);
+  node->repair.emplace(io);
+  nodes.Add(io, node.release());
   return absl::OkStatus();
+}
+
+void Detach(raft_io* io, Node* node) {
+  node->repair.reset();
+  io->init = node->init;
+  io->start = node->start;
+  io->close = node->close;
+  // Whoever is here drives what the channels still have to do.
+  node->engine->Adopt();
+  node->network.reset();
+  node->driver.reset();
+  nodes.Remove(io);
+  delete node;
 }
 
 template <class F>
@@ -208,19 +215,7 @@ __attribute__((visibility("default"))) int raft_uv_init(raft_io* io, uv_loop_s* 
 __attribute__((visibility("default"))) void raft_uv_close(raft_io* io) {
   using CloseIo = void(raft_io*);
   static CloseIo* const close = Next<CloseIo>("raft_uv_close");
-  if (Node* const node = Find(io); node != nullptr) {
-    // The loop has ended: whoever is here drives what the channels still have to do.
-    node->engine->Adopt();
-    io->init = node->init;
-    io->start = node->start;
-    io->close = node->close;
-    node->network.reset();
-    node->driver.reset();
-    node->engine.reset();
-    Nodes& nodes = AllNodes();
-    const std::lock_guard<std::mutex> lock(nodes.mutex);
-    nodes.all.remove_if([io](const Node& each) { return each.io == io; });
-  }
+  if (Node* const node = nodes.Find(io); node != nullptr) Detach(io, node);
   close(io);
 }
 

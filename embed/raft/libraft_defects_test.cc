@@ -1,11 +1,12 @@
 // What libraft 0.15 does wrong by itself, played in libraft's own simulated cluster: its network
-// and its disks, without Weft's and, but for one test, without the repair. So whose these defects
-// are is shown, and not only read in its source. They are the seven of raft_repair.h.
+// and its disks, without Weft's. So whose these defects are is shown, and not only read in its
+// source. They are the seven of raft_repair.h. Each story is played twice: without the repair, and
+// (WithTheRepair...) with it.
 //
-// Each test passes as long as libraft has the defect. One that fails with a newer libraft says that
-// this release has mended it: where older ones need not be served any more, take away the test, the
-// story's part of RaftRepair, and its words in docs/embedding.md; else skip it from that release
-// on.
+// A test without the repair passes as long as libraft has the defect. One that fails with a newer
+// libraft says that this release has mended it: where older ones need not be served any more, take
+// away the story, its part of RaftRepair, and its words in docs/embedding.md; else skip it from
+// that release on.
 //
 // Members are 0, 1 and 2 here, whose ids are 1, 2 and 3. In a log, C is a change of members, e any
 // other entry.
@@ -13,6 +14,7 @@
 
 #include <cstring>
 #include <iterator>
+#include <list>
 #include <string>
 #include <vector>
 
@@ -69,6 +71,10 @@ class Cluster {
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
 
+  // Of all members, before they start.
+  void Repair() {
+    for (unsigned i = 0; i < 3; ++i) repairs_.emplace_back(member(i).io);
+  }
   void Start() { ASSERT_EQ(raft_fixture_start(&fixture_), 0); }
   // Member 0 leads.
   void StartAndElect() {
@@ -140,6 +146,7 @@ class Cluster {
 
  private:
   raft_fixture fixture_ = {};
+  std::list<RaftRepair> repairs_;
   raft_fsm fsm_ = {};
   raft_change change_ = {};
   struct raft_apply proposals_[64] = {};  // libraft has them until their entries have gone
@@ -156,8 +163,8 @@ std::vector<raft_index> ChangesIn(const raft_log& log) {
 }
 
 // snapshot(C1 e e) e C2: C2 goes, and membershipRollback() looks for C1 in the log alone.
-TEST(LibraftDefectsDeathTest, AChangeIsTakenBackToOneThatASnapshotHas) {
-  Cluster cluster;
+// Until the entry comes that takes the change's place.
+void ChangeBehindASnapshot(Cluster& cluster) {
   cluster.StartAndElect();
   cluster.SnapshotAfter(/*entries=*/5);
   for (int i = 0; i < 10; ++i) {
@@ -169,7 +176,11 @@ TEST(LibraftDefectsDeathTest, AChangeIsTakenBackToOneThatASnapshotHas) {
   cluster.CutOff();
   cluster.AddFourthAlone();
   cluster.GoOnWithout0(/*entries=*/1);
-  // The entry that comes takes the change's place.
+}
+
+TEST(LibraftDefectsDeathTest, AChangeIsTakenBackToOneThatASnapshotHas) {
+  Cluster cluster;
+  ChangeBehindASnapshot(cluster);
   EXPECT_DEATH(
       {
         cluster.Heal();
@@ -178,10 +189,20 @@ TEST(LibraftDefectsDeathTest, AChangeIsTakenBackToOneThatASnapshotHas) {
       "");
 }
 
+TEST(LibraftDefects, WithTheRepairItIsTakenBackToTheSnapshots) {
+  Cluster cluster;
+  cluster.Repair();
+  ChangeBehindASnapshot(cluster);
+  cluster.Heal();
+  cluster.AllApply(1, {0});
+  EXPECT_EQ(cluster.member(0).configuration.n, 3u);
+  EXPECT_EQ(cluster.member(0).configuration_uncommitted_index, 0u);
+}
+
 // C1 e C2, after a start: restoreEntries() holds C2 for committed, so that it is in force when its
 // entry has gone.
-TEST(LibraftDefects, AChangeStaysInForceWhenItsEntryHasGoneAfterAStart) {
-  Cluster cluster;
+// Until the entry has gone.
+void ChangeBeforeAStart(Cluster& cluster) {
   raft_entry entry = {};
   entry.term = 1;
   entry.type = RAFT_COMMAND;
@@ -200,35 +221,51 @@ TEST(LibraftDefects, AChangeStaysInForceWhenItsEntryHasGoneAfterAStart) {
   cluster.Start();
   const raft& member = cluster.member(0);
   ASSERT_EQ(member.configuration.n, 4u) << "as its log has it";
-  EXPECT_EQ(member.configuration_uncommitted_index, 0u) << "nobody but this member has the change";
   raft_fixture_elect(cluster.fixture(), 1);
   cluster.Settle();
   cluster.Propose(1);
   cluster.AllApply(1, {0, 1, 2});
   EXPECT_EQ(ChangesIn(member.log), std::vector<raft_index>{1});
   EXPECT_EQ(cluster.member(1).configuration.n, 3u);
-  EXPECT_EQ(member.configuration.n, 4u) << "libraft has taken the change back: mended";
+}
+
+TEST(LibraftDefects, AChangeStaysInForceWhenItsEntryHasGoneAfterAStart) {
+  Cluster cluster;
+  ChangeBeforeAStart(cluster);
+  EXPECT_EQ(cluster.member(0).configuration.n, 4u) << "libraft has taken the change back: mended";
+}
+
+TEST(LibraftDefects, WithTheRepairItGoesWithItsEntry) {
+  Cluster cluster;
+  cluster.Repair();
+  ChangeBeforeAStart(cluster);
+  EXPECT_EQ(cluster.member(0).configuration.n, 3u);
 }
 
 // C1 e C2, and a snapshot at e: takeSnapshot() stores the members of C2 with the index of C1, and
 // they stay in it when C2 has gone.
-TEST(LibraftDefects, ASnapshotHasTheMembersOfAChangeThatIsUnderWay) {
-  struct Stored {
-    raft_index index = 0;
-    unsigned members = 0;
-    raft_index configuration_index = 0;
-  };
+struct Stored {  // member 0's last snapshot
+  raft_index index = 0;
+  unsigned members = 0;
+  raft_index configuration_index = 0;
+};
+
+Stored& LastStored() {
   static Stored stored;
-  stored = {};
+  return stored;
+}
+
+// Until the snapshot is due.
+void SnapshotDuringAChange(Cluster& cluster) {
   static int (*put)(raft_io*, unsigned, raft_io_snapshot_put*, const raft_snapshot*,
                     raft_io_snapshot_put_cb);
-  Cluster cluster;
+  LastStored() = {};
   cluster.StartAndElect();
   raft_io& io = *cluster.member(0).io;
   put = io.snapshot_put;
   io.snapshot_put = [](raft_io* to, unsigned trailing, raft_io_snapshot_put* request,
                        const raft_snapshot* snapshot, raft_io_snapshot_put_cb callback) {
-    stored = {snapshot->index, snapshot->configuration.n, snapshot->configuration_index};
+    LastStored() = {snapshot->index, snapshot->configuration.n, snapshot->configuration_index};
     return put(to, trailing, request, snapshot, callback);
   };
   raft_set_snapshot_threshold(&cluster.member(0), 1);
@@ -244,23 +281,43 @@ TEST(LibraftDefects, ASnapshotHasTheMembersOfAChangeThatIsUnderWay) {
   raft_fixture_set_disk_latency(cluster.fixture(), 0, 500);
   ASSERT_EQ(cluster.AddFourth(0), 0);
   ASSERT_TRUE(raft_fixture_step_until_applied(cluster.fixture(), 0, 2, kLimitMs));
-  EXPECT_EQ(stored.index, 2u);
-  EXPECT_EQ(stored.configuration_index, 1u);
-  EXPECT_EQ(stored.members, 4u) << "C1 has three: mended";
+}
 
+// And the change goes.
+void LoseTheChange(Cluster& cluster) {
   cluster.CutOff();
   cluster.GoOnWithout0(/*entries=*/1);
-  raft_set_snapshot_threshold(&cluster.member(0), 1000);
   cluster.Heal();
   cluster.AllApply(1, {0});
-  EXPECT_EQ(cluster.member(0).configuration.n, 3u) << "the change has gone";
-  EXPECT_EQ(stored.index, 2u) << "and its disk has the same snapshot";
+  EXPECT_EQ(cluster.member(0).configuration.n, 3u);
+}
+
+TEST(LibraftDefects, ASnapshotHasTheMembersOfAChangeThatIsUnderWay) {
+  Cluster cluster;
+  SnapshotDuringAChange(cluster);
+  EXPECT_EQ(LastStored().index, 2u);
+  EXPECT_EQ(LastStored().configuration_index, 1u);
+  EXPECT_EQ(LastStored().members, 4u) << "C1 has three: mended";
+  raft_set_snapshot_threshold(&cluster.member(0), 1000);
+  LoseTheChange(cluster);
+  EXPECT_EQ(LastStored().index, 2u) << "its disk has the same snapshot";
+}
+
+TEST(LibraftDefects, WithTheRepairTheSnapshotWaitsForTheChangesEnd) {
+  Cluster cluster;
+  cluster.Repair();
+  SnapshotDuringAChange(cluster);
+  EXPECT_EQ(LastStored().index, 0u);
+  LoseTheChange(cluster);
+  EXPECT_GT(LastStored().index, 2u);
+  EXPECT_EQ(LastStored().configuration_index, 1u);
+  EXPECT_EQ(LastStored().members, 3u);
 }
 
 // C1 e C2, and another member's snapshot takes the place of all: C2 counts as under way for good,
 // so that a member that leads refuses each change of members.
-TEST(LibraftDefects, AChangeIsUnderWayForGoodWhenASnapshotHasTakenItsPlace) {
-  Cluster cluster;
+// Until member 0, which had the change, leads again.
+void ChangeBeforeAnothersSnapshot(Cluster& cluster) {
   cluster.StartAndElect();
   cluster.Propose(0);
   cluster.AllApply(0, {0, 1, 2});
@@ -274,28 +331,52 @@ TEST(LibraftDefects, AChangeIsUnderWayForGoodWhenASnapshotHasTakenItsPlace) {
   cluster.AllApply(1, {0, 1, 2});
   ASSERT_GT(member.log.snapshot.last_index, change) << "its log was not taken the place of";
   EXPECT_EQ(member.configuration.n, 3u) << "as the snapshot has it";
-  EXPECT_EQ(member.configuration_uncommitted_index, change) << "cleared: mended";
-
-  struct raft_transfer transfer = {};
+  static struct raft_transfer transfer;
+  transfer = {};
   ASSERT_EQ(raft_transfer(&cluster.member(1), &transfer, member.id, nullptr), 0);
   ASSERT_TRUE(raft_fixture_step_until_state_is(cluster.fixture(), 0, RAFT_LEADER, kLimitMs));
+}
+
+TEST(LibraftDefects, AChangeIsUnderWayForGoodWhenASnapshotHasTakenItsPlace) {
+  Cluster cluster;
+  ChangeBeforeAnothersSnapshot(cluster);
+  EXPECT_NE(cluster.member(0).configuration_uncommitted_index, 0u) << "cleared: mended";
   EXPECT_EQ(cluster.AddFourth(0), RAFT_CANTCHANGE);
-  member.configuration_uncommitted_index = 0;  // as RaftRepair does it
+}
+
+TEST(LibraftDefects, WithTheRepairItIsForgottenAndAnotherOneMayBegin) {
+  Cluster cluster;
+  cluster.Repair();
+  ChangeBeforeAnothersSnapshot(cluster);
+  EXPECT_EQ(cluster.member(0).configuration_uncommitted_index, 0u);
   EXPECT_EQ(cluster.AddFourth(0), 0);
 }
 
 // A member that is told to lead, and whose disk fails at that moment: convertToCandidate() makes it
 // a follower whose leader's address is what a candidate's flags were, and it is freed.
-TEST(LibraftDefectsDeathTest, ACandidateThatCannotStoreItsVoteFreesItsFlags) {
-  Cluster cluster;
+// Until the member hears of it.
+void HandOverToAFailingDisk(Cluster& cluster) {
   cluster.StartAndElect();
   cluster.Propose(0);
   cluster.AllApply(0, {0, 1, 2});
-  struct raft_transfer transfer = {};
+  static struct raft_transfer transfer;
+  transfer = {};
   ASSERT_EQ(raft_transfer(&cluster.member(0), &transfer, cluster.member(1).id, nullptr), 0);
   raft_fixture_io_fault(cluster.fixture(), 1, /*delay=*/0, /*repeat=*/-1);
+}
+
+TEST(LibraftDefectsDeathTest, ACandidateThatCannotStoreItsVoteFreesItsFlags) {
+  Cluster cluster;
+  HandOverToAFailingDisk(cluster);
   EXPECT_DEATH(raft_fixture_step_until_state_is(cluster.fixture(), 1, RAFT_UNAVAILABLE, kLimitMs),
                "");
+}
+
+TEST(LibraftDefects, WithTheRepairItSaysThatItIsUnavailable) {
+  Cluster cluster;
+  cluster.Repair();
+  HandOverToAFailingDisk(cluster);
+  EXPECT_TRUE(raft_fixture_step_until_state_is(cluster.fixture(), 1, RAFT_UNAVAILABLE, kLimitMs));
 }
 
 // C1 e, where e is of a leader that nobody else heard. A follower answers a heartbeat with the end
@@ -327,28 +408,8 @@ TEST(LibraftDefects, AnEntryThatOneMemberHasIsCommitted) {
 }
 
 TEST(LibraftDefects, WithTheRepairItIsNotCommittedUntilAnotherHasIt) {
-  static RaftRepair* repair;
-  static raft* member;
-  static raft_io own;
-  static raft_io_recv_cb receive;
   Cluster cluster;
-  RaftRepair of_member;
-  repair = &of_member;
-  member = &cluster.member(0);
-  raft_io& io = *member->io;
-  own = io;
-  io.send = [](raft_io* to, raft_io_send* request, const raft_message* message,
-               raft_io_send_cb callback) {
-    const raft_message correct = repair->Correct(*message);
-    return own.send(to, request, &correct, callback);
-  };
-  io.start = [](raft_io* to, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb receives) {
-    receive = receives;
-    return own.start(to, msecs, tick, [](raft_io* from, raft_message* message) {
-      repair->BeforeMessage(member, *message);
-      receive(from, message);
-    });
-  };
+  cluster.Repair();
   AnswerAboutAnotherEntry(cluster);
   EXPECT_EQ(TermAt(cluster.member(0).log, 2), 2u);
   raft_fixture_desaturate(cluster.fixture(), 1, 2);
@@ -357,14 +418,21 @@ TEST(LibraftDefects, WithTheRepairItIsNotCommittedUntilAnotherHasIt) {
 
 // A barrier's entry has eight bytes that nobody writes, and a configuration some behind it, up to a
 // multiple of eight: all members get what the leader's heap had there.
-TEST(LibraftDefects, EntriesHoldWhatTheHeapHad) {
-  struct raft_barrier barrier = {};
-  Cluster cluster;
+// What member 1 has of a barrier, and behind the members of a change: an encoding and a count, and
+// four ids, addresses with zeros, and roles have 53 bytes.
+struct Unwritten {
+  std::string of_barrier;
+  std::string of_change;
+};
+
+Unwritten BarrierAndChange(Cluster& cluster) {
+  static struct raft_barrier barrier;
+  barrier = {};
   cluster.StartAndElect();
   {
     test::DirtyHeap heap;
-    ASSERT_EQ(raft_barrier(&cluster.member(0), &barrier, nullptr), 0);
-    ASSERT_EQ(cluster.AddFourth(0), 0);
+    EXPECT_EQ(raft_barrier(&cluster.member(0), &barrier, nullptr), 0);
+    EXPECT_EQ(cluster.AddFourth(0), 0);
   }
   cluster.AllApply(0, {0, 1, 2});
   const raft_log& log = cluster.member(1).log;
@@ -374,13 +442,24 @@ TEST(LibraftDefects, EntriesHoldWhatTheHeapHad) {
     EXPECT_EQ(entry->type, type);
     return std::string(static_cast<const char*>(entry->buf.base), entry->buf.len);
   };
-  const std::string of_barrier = bytes_of(LastIndex(log) - 1, RAFT_BARRIER);
-  ASSERT_FALSE(of_barrier.empty()) << "mended";
-  EXPECT_EQ(of_barrier, std::string(of_barrier.size(), test::DirtyHeap::kDirt)) << "mended";
-  // An encoding and a count, and four ids, addresses with zeros, and roles: 53 bytes.
   const std::string of_change = bytes_of(LastIndex(log), RAFT_CHANGE);
-  ASSERT_EQ(of_change.size(), 56u);
-  EXPECT_EQ(of_change.substr(53), std::string(3, test::DirtyHeap::kDirt)) << "mended";
+  EXPECT_EQ(of_change.size(), 56u);
+  return {bytes_of(LastIndex(log) - 1, RAFT_BARRIER), of_change.substr(53)};
+}
+
+TEST(LibraftDefects, EntriesHoldWhatTheHeapHad) {
+  Cluster cluster;
+  const Unwritten unwritten = BarrierAndChange(cluster);
+  EXPECT_EQ(unwritten.of_barrier, std::string(8, test::DirtyHeap::kDirt)) << "mended";
+  EXPECT_EQ(unwritten.of_change, std::string(3, test::DirtyHeap::kDirt)) << "mended";
+}
+
+TEST(LibraftDefects, WithTheRepairTheyHoldZeros) {
+  Cluster cluster;
+  cluster.Repair();
+  const Unwritten unwritten = BarrierAndChange(cluster);
+  EXPECT_EQ(unwritten.of_barrier, std::string(8, '\0'));
+  EXPECT_EQ(unwritten.of_change, std::string(3, '\0'));
 }
 
 }  // namespace

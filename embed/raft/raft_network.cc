@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "core/strings.h"
+#include "embed/raft/raft_io_table.h"
 #include "embed/raft/raft_wire.h"
 #include "weft/bulk.h"
 #include "weft/client_context.h"
@@ -22,27 +22,10 @@ constexpr size_t kMaxGroupBytes = 64;
 // idle, and stops at some ten thousand entries that were not acknowledged.
 constexpr uint32_t kQueuedMessages = 4096;
 
-// raft_io has no member left for its network half: `impl` is the disk half's, `data` libraft's.
-struct Attached {
-  std::mutex mutex;
-  std::vector<std::pair<raft_io*, RaftNetwork*>> all;  // a few
-};
+constinit RaftIoTable<RaftNetwork> networks;
 
-Attached& AllAttached() {
-  static auto* const attached = new Attached;
-  return *attached;
-}
-
-// Null: there is none any more.
-RaftNetwork* FindNetwork(raft_io* io) {
-  Attached& attached = AllAttached();
-  const std::lock_guard<std::mutex> lock(attached.mutex);
-  const auto found = std::find_if(attached.all.begin(), attached.all.end(),
-                                  [io](const auto& entry) { return entry.first == io; });
-  return found == attached.all.end() ? nullptr : found->second;
-}
-
-RaftNetwork& NetworkOf(raft_io* io) { return *FindNetwork(io); }
+// The disk half's callback of its end comes also when there is none any more.
+RaftNetwork& NetworkOf(raft_io* io) { return *networks.Find(io); }
 
 void Explain(raft_io* io, const absl::Status& status) {
   const std::string text(status.message());
@@ -259,15 +242,11 @@ absl::StatusOr<std::unique_ptr<RaftNetwork>> RaftNetwork::Attach(
         "RaftReplication::kRemoteWrites needs RaftNetworkOptions::keep_memory_mark: a member that "
         "was killed has to know that others took its memory for a log");
   }
-  Attached& attached = AllAttached();
-  const std::lock_guard<std::mutex> lock(attached.mutex);
-  for (const auto& entry : attached.all) {
-    if (entry.first == io) {
-      return absl::AlreadyExistsError("the raft_io has a Weft network half already");
-    }
+  if (networks.Find(io) != nullptr) {
+    return absl::AlreadyExistsError("the raft_io has a Weft network half already");
   }
   std::unique_ptr<RaftNetwork> network(new RaftNetwork(io, engine, options));
-  attached.all.emplace_back(io, network.get());
+  networks.Add(io, network.get());
   return network;
 }
 
@@ -311,11 +290,7 @@ RaftNetwork::~RaftNetwork() {
   remote_writes_.reset();
   peers_.clear();
   server_.reset();
-  {
-    Attached& attached = AllAttached();
-    const std::lock_guard<std::mutex> lock(attached.mutex);
-    std::erase_if(attached.all, [this](const auto& entry) { return entry.second == this; });
-  }
+  networks.Remove(io_);
   io_->init = disk_.init;
   io_->start = disk_.start;
   io_->send = disk_.send;
@@ -418,7 +393,7 @@ void RaftNetwork::CloseWhenQuiet() {
 
 // libraft's disk half says so again when something of its own ends late.
 void RaftNetwork::OnDiskClosed(raft_io* io) {
-  RaftNetwork* const self = FindNetwork(io);
+  RaftNetwork* const self = networks.Find(io);
   if (self == nullptr || self->closed_ == nullptr) return;
   std::exchange(self->closed_, nullptr)(io);
 }

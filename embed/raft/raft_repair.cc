@@ -1,10 +1,13 @@
 #include "embed/raft/raft_repair.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
 
+#include "core/check.h"
+#include "embed/raft/raft_io_table.h"
 #include "embed/raft/raft_log.h"
 
 namespace weft::embed {
@@ -127,11 +130,140 @@ bool Copy(const raft_configuration& from, raft_configuration* to) {
   return true;
 }
 
+// For each term and vote that could not be stored, before libraft is told so.
+void AfterFailedWrite(raft* raft) {
+  // The union's member that libraft is about to take for the valid one. Where the candidate stays
+  // one, its list of votes is beside it.
+  if (raft->state == RAFT_CANDIDATE) raft->follower_state.current_leader.address = nullptr;
+}
+
+void ClearUnwritten(const raft_entry* entries, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    const raft_buffer& bytes = entries[i].buf;
+    const size_t unwritten = UnwrittenBytes(entries[i]);
+    if (unwritten == 0) continue;
+    std::memset(static_cast<char*>(bytes.base) + (bytes.len - unwritten), 0, unwritten);
+  }
+}
+
+constinit RaftIoTable<RaftRepair> repairs;
+
 }  // namespace
 
-RaftRepair::RaftRepair() { raft_configuration_init(&snapshot_); }
+// --- what libraft calls --------------------------------------------------------------------------
 
-RaftRepair::~RaftRepair() { raft_configuration_close(&snapshot_); }
+struct RaftRepair::Functions {
+  static RaftRepair& Self(const raft_io* io) { return *repairs.Find(io); }
+
+  static int Load(raft_io* io, raft_term* term, raft_id* voted_for, raft_snapshot** snapshot,
+                  raft_index* start_index, raft_entry** entries, size_t* n_entries) {
+    RaftRepair& self = Self(io);
+    self.TakePlaceOfStateMachine();
+    const int code =
+        self.below_.load(io, term, voted_for, snapshot, start_index, entries, n_entries);
+    if (code != 0) return code;
+    if (*snapshot != nullptr) self.KeepSnapshot(**snapshot);
+    ClearUnwritten(*entries, *n_entries);
+    return 0;
+  }
+
+  static int SetTerm(raft_io* io, raft_term term) {
+    RaftRepair& self = Self(io);
+    const int code = self.below_.set_term(io, term);
+    if (code != 0) AfterFailedWrite(self.Raft());
+    return code;
+  }
+
+  static int SetVote(raft_io* io, raft_id id) {
+    RaftRepair& self = Self(io);
+    const int code = self.below_.set_vote(io, id);
+    if (code != 0) AfterFailedWrite(self.Raft());
+    return code;
+  }
+
+  static int Send(raft_io* io, raft_io_send* request, const raft_message* message,
+                  raft_io_send_cb callback) {
+    const RaftRepair& self = Self(io);
+    if (message->type != RAFT_IO_APPEND_ENTRIES_RESULT) {
+      return self.below_.send(io, request, message, callback);
+    }
+    raft_message correct = *message;
+    self.Correct(&correct.append_entries_result);
+    return self.below_.send(io, request, &correct, callback);
+  }
+
+  static int Start(raft_io* io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb receive) {
+    RaftRepair& self = Self(io);
+    self.receive_ = receive;
+    return self.below_.start(io, msecs, tick, Receive);
+  }
+
+  static void Receive(raft_io* io, raft_message* message) {
+    RaftRepair& self = Self(io);
+    self.BeforeMessage(*message);
+    self.receive_(io, message);
+  }
+
+  static int Append(raft_io* io, raft_io_append* request, const raft_entry* entries, unsigned n,
+                    raft_io_append_cb callback) {
+    ClearUnwritten(entries, n);
+    return Self(io).below_.append(io, request, entries, n, callback);
+  }
+
+  static int PutSnapshot(raft_io* io, unsigned trailing, raft_io_snapshot_put* request,
+                         const raft_snapshot* snapshot, raft_io_snapshot_put_cb callback) {
+    RaftRepair& self = Self(io);
+    self.KeepSnapshot(*snapshot);
+    return self.below_.snapshot_put(io, trailing, request, snapshot, callback);
+  }
+
+  static int TakeSnapshot(raft_fsm* fsm, raft_buffer** buffers, unsigned* count) {
+    const StateMachine& asked = *reinterpret_cast<StateMachine*>(fsm);
+    if (!asked.repair->PermitsSnapshot()) return RAFT_BUSY;
+    return asked.users->snapshot(asked.users, buffers, count);
+  }
+};
+
+// --- life ----------------------------------------------------------------------------------------
+
+RaftRepair::RaftRepair(raft_io* io) : io_(io), below_(*io) {
+  static_assert(offsetof(StateMachine, copy) == 0);
+  raft_configuration_init(&snapshot_);
+  WEFT_CHECK(repairs.Add(io, this));  // User: it has none yet
+  io->load = Functions::Load;
+  io->set_term = Functions::SetTerm;
+  io->set_vote = Functions::SetVote;
+  io->send = Functions::Send;
+  io->start = Functions::Start;
+  io->append = Functions::Append;
+  io->snapshot_put = Functions::PutSnapshot;
+}
+
+RaftRepair::~RaftRepair() {
+  // A network half that was below this may be gone, and have put the disk half's own there.
+  const auto put_back = [](auto& function, auto own, auto below) {
+    if (function == own) function = below;
+  };
+  put_back(io_->load, Functions::Load, below_.load);
+  put_back(io_->set_term, Functions::SetTerm, below_.set_term);
+  put_back(io_->set_vote, Functions::SetVote, below_.set_vote);
+  put_back(io_->send, Functions::Send, below_.send);
+  put_back(io_->start, Functions::Start, below_.start);
+  put_back(io_->append, Functions::Append, below_.append);
+  put_back(io_->snapshot_put, Functions::PutSnapshot, below_.snapshot_put);
+  repairs.Remove(io_);
+  raft_configuration_close(&snapshot_);
+}
+
+void RaftRepair::TakePlaceOfStateMachine() {
+  raft_fsm*& fsm = Raft()->fsm;
+  if (fsm == &state_machine_.copy) return;  // loaded again
+  state_machine_ = {*fsm, fsm, this};
+  state_machine_.copy.snapshot = Functions::TakeSnapshot;
+  fsm = &state_machine_.copy;
+}
+
+// --- repairs -------------------------------------------------------------------------------------
 
 void RaftRepair::KeepSnapshot(const raft_snapshot& snapshot) {
   raft_configuration_close(&snapshot_);
@@ -139,7 +271,8 @@ void RaftRepair::KeepSnapshot(const raft_snapshot& snapshot) {
   snapshot_index_ = Copy(snapshot.configuration, &snapshot_) ? snapshot.configuration_index : 0;
 }
 
-void RaftRepair::BeforeMessage(raft* raft, const raft_message& message) {
+void RaftRepair::BeforeMessage(const raft_message& message) {
+  raft* const raft = Raft();
   ForgetCoveredChange(raft);
   const raft_term term = TermOfLeader(message);
   if (term > leaders_term_) {
@@ -166,7 +299,8 @@ void RaftRepair::BeforeMessage(raft* raft, const raft_message& message) {
   raft->configuration_uncommitted_index = 0;
 }
 
-bool RaftRepair::PermitSnapshot(const raft* raft) {
+bool RaftRepair::PermitsSnapshot() {
+  const raft* const raft = Raft();
   if (raft->configuration_uncommitted_index > raft->last_applied) return false;
   if (change_index_ > raft->last_applied && EntryAt(raft->log, change_index_) != nullptr) {
     return false;
@@ -175,29 +309,10 @@ bool RaftRepair::PermitSnapshot(const raft* raft) {
   return change_index_ <= raft->last_applied;
 }
 
-raft_message RaftRepair::Correct(const raft_message& message) const {
-  raft_message correct = message;
-  if (message.type != RAFT_IO_APPEND_ENTRIES_RESULT) return correct;
-  raft_append_entries_result& result = correct.append_entries_result;
-  if (result.rejected != 0) return correct;
-  const raft_index same = result.term == leaders_term_ ? same_ : 0;
-  result.last_log_index = std::min(result.last_log_index, same);
-  return correct;
-}
-
-void RaftRepair::AfterFailedWrite(raft* raft) {
-  // The union's member that libraft is about to take for the valid one. Where the candidate stays
-  // one, its list of votes is beside it.
-  if (raft->state == RAFT_CANDIDATE) raft->follower_state.current_leader.address = nullptr;
-}
-
-void RaftRepair::ClearUnwritten(const raft_entry* entries, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    const raft_buffer& bytes = entries[i].buf;
-    const size_t unwritten = UnwrittenBytes(entries[i]);
-    if (unwritten == 0) continue;
-    std::memset(static_cast<char*>(bytes.base) + (bytes.len - unwritten), 0, unwritten);
-  }
+void RaftRepair::Correct(raft_append_entries_result* result) const {
+  if (result->rejected != 0) return;
+  const raft_index same = result->term == leaders_term_ ? same_ : 0;
+  result->last_log_index = std::min(result->last_log_index, same);
 }
 
 }  // namespace weft::embed

@@ -1,14 +1,16 @@
-// What libraft 0.15 does wrong with a group's configuration, when a disk fails, with answers to a
-// leader, and with what it does not write, put right from outside.
+// Mends from outside what libraft 0.15 does wrong: with a group's configuration, when a disk fails,
+// with answers to a leader, and with what it does not write.
 //
-// Its user wraps eight of the functions that libraft is given, as examples/raftkv/replica.cc does:
+//   raft_uv_init(&io, ...);  RaftNetwork::Attach(&io, ...);  // disk and network, or others
+//   RaftRepair repair(&io);                                  // before them
+//   raft_init(&raft, &io, &fsm, id, address);  raft_start(&raft);
+//   ...
+//   raft_close(&raft, closed);                               // then it may go
 //
-//   io->load, io->snapshot_put:   repair.KeepSnapshot(snapshot);          each one that passes
-//   io->load, io->append:         RaftRepair::ClearUnwritten(entries, n); then the disk's append
-//   io->set_term, io->set_vote:   RaftRepair::AfterFailedWrite(&raft);    where it was not written
-//   io->send:                     repair.Correct(message)                 in place of the message
-//   io->start's receive:          repair.BeforeMessage(&raft, message);   then libraft's own
-//   fsm->snapshot:                if (!repair.PermitSnapshot(raft)) return RAFT_BUSY;
+// It puts functions of its own in the place of the raft_io's load, set_term, set_vote, send, start,
+// append and snapshot_put, which call those that were there. From load() on, which raft_start()
+// begins with, libraft also asks a copy of its raft_fsm: the same, but for a snapshot() that may
+// say RAFT_BUSY (libraft then asks again, later) before it calls the one that is the user's.
 //
 // A change of members counts from when it is in a member's log, committed or not. One that a new
 // leader does not have goes again, when that leader's entries take its place, and the configuration
@@ -37,28 +39,39 @@
 //                               configuration, are never written: what the heap had there goes to
 //                               all members, and onto their disks.
 //
-// BeforeMessage() sees which entries libraft is about to take off its log. If there is a change
-// among them (1, 2), it puts the configuration before it in place: that of an earlier entry, or of
-// the last snapshot. It forgets a change that a snapshot has taken the place of (4).
-// PermitSnapshot() lets snapshots wait for a change that is under way (3). AfterFailedWrite()
-// clears the flags, which nobody reads any more (5). Correct() lets an answer say no more than what
-// the leader of its term has compared: up to the last entry of a message that this member takes, or
-// the end of its snapshot, both logs are the same (6). ClearUnwritten() makes these bytes zeros
-// before they are stored or sent, and leaves an entry that has more at its end as it is (7).
+// Before libraft hears a message, it sees which entries libraft is about to take off its log. If
+// there is a change among them (1, 2), it puts the configuration before it in place: that of an
+// earlier entry, or of the last snapshot. It forgets a change that a snapshot has taken the place
+// of (4). Snapshots wait for a change that is under way (3). Where a term or a vote could not be
+// stored it clears the flags, which nobody reads any more (5). An answer says no more than what the
+// leader of its term has compared: up to the last entry of a message that this member takes, or the
+// end of its snapshot, both logs are the same (6). What is loaded, and what is appended, which a
+// leader does before it sends it, has zeros in these bytes; an entry that has more at its end stays
+// as it is (7). Left are the bytes behind configurations that libraft's disk half encodes by
+// itself: the first entry's, when a group is made, and those beside a snapshot. They stay on that
+// disk, but for a snapshot that goes by libraft's own TCP.
 //
-// libraft_defects_test.cc plays all of them in libraft's own simulated cluster, without any of
-// this.
+// libraft_defects_test.cc plays all of them in libraft's own simulated cluster, with and without
+// this. It reads libraft's log as raft.h of 0.15 lays it out.
 //
-// It reads libraft's log as raft.h of 0.15 lays it out.
+//   state      set by            what holds
+//   attached   the constructor   the functions are in the raft_io; libraft need not be there yet
+//   loaded     load()            libraft asks the copy of its raft_fsm
+//   gone       the destructor    the raft_io's functions are those that were there, but for the
+//                                ones that others have put there since; libraft asks nobody
 //
-// Threads: libraft's. Lifetime: as the struct raft. Errors: none; where nothing earlier is known (a
-//   member that joins), libraft does what it does.
-// Invariants: it writes to raft::configuration, ::configuration_index and
-//   ::configuration_uncommitted_index, where a follower has its leader's address, and to bytes of
-//   entries that nobody reads, alone; raft.h tells what they mean.
+// Threads: libraft's, one; made and destroyed on any, when libraft is not at work.
+// Lifetime: the raft_io outlives it, and so does, until raft_close() has called back, whatever was
+//   in the raft_io when it was attached (but for the send(), start() and close() of a network half
+//   that went first, and has put back what it found). The raft and its raft_fsm outlive libraft's
+//   use of them. It outlives that too, and may go inside the callback of raft_close(): it does not
+//   look at the raft any more.
+// Errors: the raft_io's, as they are; where nothing earlier is known (a member that joins), libraft
+//   does what it does. To attach a second one to a raft_io ends the process.
+// Invariants: it writes to raft::configuration, ::configuration_index,
+//   ::configuration_uncommitted_index and ::fsm, where a follower has its leader's address, and to
+//   bytes of entries that nobody reads, alone; raft.h tells what they mean.
 #pragma once
-
-#include <cstddef>
 
 #include "embed/raft/libraft.h"
 
@@ -66,25 +79,35 @@ namespace weft::embed {
 
 class RaftRepair {
  public:
-  RaftRepair();
+  // REQUIRES: the raft_io is filled, has none yet, and is no running libraft's.
+  explicit RaftRepair(raft_io* io);
   ~RaftRepair();
   RaftRepair(const RaftRepair&) = delete;
   RaftRepair& operator=(const RaftRepair&) = delete;
 
+ private:
+  struct Functions;  // raft_io's and raft_fsm's
+  struct StateMachine {
+    raft_fsm copy = {};         // what libraft asks; first, so that its address is this struct's
+    raft_fsm* users = nullptr;  // null: nothing was loaded yet
+    RaftRepair* repair = nullptr;
+  };
+
+  raft* Raft() const { return static_cast<raft*>(io_->data); }  // raft_init() has put it there
+  void TakePlaceOfStateMachine();
   // For each snapshot that is loaded or stored: copies its configuration.
   void KeepSnapshot(const raft_snapshot& snapshot);
-  void BeforeMessage(raft* raft, const raft_message& message);
+  void BeforeMessage(const raft_message& message);
   // False: a change of members is under way. Remembers it, and goes on to refuse until it is
   // applied or gone.
-  bool PermitSnapshot(const raft* raft);
-  // What libraft sends, as it should be said. Its payload stays libraft's.
-  raft_message Correct(const raft_message& message) const;
-  // For each term and vote that could not be stored, before libraft is told so.
-  static void AfterFailedWrite(raft* raft);
-  // For what libraft has loaded and what it appends, which a leader does before it sends it.
-  static void ClearUnwritten(const raft_entry* entries, size_t count);
+  bool PermitsSnapshot();
+  void Correct(raft_append_entries_result* result) const;
 
- private:
+  raft_io* const io_;
+  const raft_io below_;  // the functions that were there
+  raft_io_recv_cb receive_ = nullptr;
+  StateMachine state_machine_;
+
   raft_configuration snapshot_;    // of the last snapshot
   raft_index snapshot_index_ = 0;  // its entry; 0: there is none
   raft_index change_index_ = 0;    // for which snapshots wait

@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,74 @@ std::vector<raft_id> MembersOf(RaftMachine& machine) {
   std::vector<raft_id> ids;
   for (unsigned i = 0; i < configuration.n; ++i) ids.push_back(configuration.servers[i].id);
   return ids;
+}
+
+// A raft_io that is repaired, with nothing behind it: of a libraft that does not hear what comes,
+// so that what the repair has done by then is seen.
+class RepairedIo {
+ public:
+  explicit RepairedIo(raft* raft) {
+    io_.data = raft;
+    io_.impl = this;
+    io_.start = [](raft_io* io, unsigned, raft_io_tick_cb, raft_io_recv_cb receive) {
+      Self(io).receive_ = receive;
+      return 0;
+    };
+    io_.send = [](raft_io* io, raft_io_send*, const raft_message* message, raft_io_send_cb) {
+      Self(io).sent_ = *message;
+      return 0;
+    };
+    io_.append = [](raft_io*, raft_io_append*, const raft_entry*, unsigned, raft_io_append_cb) {
+      return 0;
+    };
+    io_.snapshot_put = [](raft_io*, unsigned, raft_io_snapshot_put*, const raft_snapshot*,
+                          raft_io_snapshot_put_cb) { return 0; };
+    repair_.emplace(&io_);
+    EXPECT_EQ(io_.start(&io_, 100, nullptr, [](raft_io*, raft_message*) {}), 0);
+  }
+
+  void Hear(raft_message message) { receive_(&io_, &message); }
+  raft_index Say(const raft_append_entries_result& result) {
+    raft_message message = {};
+    message.type = RAFT_IO_APPEND_ENTRIES_RESULT;
+    message.append_entries_result = result;
+    EXPECT_EQ(io_.send(&io_, nullptr, &message, nullptr), 0);
+    return sent_.append_entries_result.last_log_index;
+  }
+  // An entry's bytes, as they are stored.
+  std::string Append(decltype(raft_entry::type) type, std::string bytes) {
+    raft_entry entry = {};
+    entry.type = type;
+    entry.buf = {bytes.data(), bytes.size()};
+    EXPECT_EQ(io_.append(&io_, nullptr, &entry, 1, nullptr), 0);
+    return bytes;
+  }
+  void PutSnapshot(const raft_snapshot& snapshot) {
+    EXPECT_EQ(io_.snapshot_put(&io_, 1, nullptr, &snapshot, nullptr), 0);
+  }
+
+ private:
+  static RepairedIo& Self(raft_io* io) { return *static_cast<RepairedIo*>(io->impl); }
+
+  raft_io io_ = {};
+  std::optional<RaftRepair> repair_;
+  raft_io_recv_cb receive_ = nullptr;
+  raft_message sent_ = {};
+};
+
+// As libraft asks for one; false: it is to ask again.
+bool TakesSnapshot(RaftMachine& machine) {
+  raft_fsm* const fsm = machine.get()->fsm;
+  raft_buffer* buffers = nullptr;
+  unsigned count = 0;
+  const int code = fsm->snapshot(fsm, &buffers, &count);
+  if (code != 0) {
+    EXPECT_EQ(code, RAFT_BUSY);
+    return false;
+  }
+  for (unsigned i = 0; i < count; ++i) raft_free(buffers[i].base);
+  raft_free(buffers);
+  return true;
 }
 
 // A leader that is cut off with a change that nobody else has.
@@ -118,15 +187,14 @@ TEST(RaftRepair, AChangeGoesAsWellAfterItsMemberWasStartedAgain) {
 TEST(RaftRepair, NoSnapshotHasAChangeThatIsUnderWay) {
   LostChange story(/*seed=*/23, /*snapshot_threshold=*/1000);
   RaftMachine& leader = story.leader();
-  RaftRepair repair;
-  EXPECT_TRUE(repair.PermitSnapshot(leader.get()));
+  EXPECT_TRUE(TakesSnapshot(leader));
   story.CutOff();
   story.AddAlone();
-  EXPECT_FALSE(repair.PermitSnapshot(leader.get()));
+  EXPECT_FALSE(TakesSnapshot(leader));
   story.GoOnWithoutIt();
-  EXPECT_FALSE(repair.PermitSnapshot(leader.get()));
+  EXPECT_FALSE(TakesSnapshot(leader));
   story.Heal();
-  EXPECT_TRUE(repair.PermitSnapshot(leader.get()));
+  EXPECT_TRUE(TakesSnapshot(leader));
 }
 
 // A message about an entry that is not in the log any more, of term 0: no term is 0, so libraft
@@ -146,8 +214,8 @@ TEST(RaftRepair, WhatLibraftRefusesChangesNothing) {
   raft_snapshot snapshot = {};
   snapshot.configuration = earlier;
   snapshot.configuration_index = 1;
-  RaftRepair repair;
-  repair.KeepSnapshot(snapshot);
+  RepairedIo io(leader);
+  io.PutSnapshot(snapshot);
   raft_configuration_close(&earlier);
 
   raft_message message = {};
@@ -166,7 +234,7 @@ TEST(RaftRepair, WhatLibraftRefusesChangesNothing) {
   entries.back().term = append.term;  // in the place of the change
   append.entries = entries.data();
   append.n_entries = static_cast<unsigned>(entries.size());
-  repair.BeforeMessage(leader, message);
+  io.Hear(message);
   EXPECT_THAT(MembersOf(story.leader()), ElementsAre(1, 2, 3, 4)) << "as its log has it";
   EXPECT_NE(leader->configuration_uncommitted_index, 0u);
 }
@@ -182,7 +250,7 @@ TEST(RaftRepair, AChangeWhosePlaceAnotherEntryHasTakenIsForgotten) {
   leader->configuration_uncommitted_index = index;  // of the command
   raft_message message = {};
   message.type = RAFT_IO_APPEND_ENTRIES_RESULT;
-  RaftRepair().BeforeMessage(leader, message);
+  RepairedIo(leader).Hear(message);
   EXPECT_EQ(leader->configuration_uncommitted_index, 0u);
 }
 
@@ -213,20 +281,17 @@ TEST(RaftRepair, AnAnswerSaysNoMoreThanItsLeaderHasAskedAbout) {
   raft* const follower = group.member(group.Leader()->id() % 3 + 1).get();
   const raft_term term = follower->current_term;
   const raft_index last = raft_last_index(follower);
-  RaftRepair repair;
+  RepairedIo io(follower);
   const auto hear = [&](raft_term from, raft_index before, raft_term term_before) {
     raft_message message = {};
     message.type = RAFT_IO_APPEND_ENTRIES;
     message.append_entries.term = from;
     message.append_entries.prev_log_index = before;
     message.append_entries.prev_log_term = term_before;
-    repair.BeforeMessage(follower, message);
+    io.Hear(message);
   };
   const auto said = [&](raft_term to, raft_index rejected = 0) {
-    raft_message message = {};
-    message.type = RAFT_IO_APPEND_ENTRIES_RESULT;
-    message.append_entries_result = {to, rejected, last};
-    return repair.Correct(message).append_entries_result.last_log_index;
+    return io.Say({to, rejected, last});
   };
   EXPECT_EQ(said(term), 0u) << "no leader has asked";
   hear(term, last - 2, term);
@@ -245,7 +310,7 @@ TEST(RaftRepair, AnAnswerSaysNoMoreThanItsLeaderHasAskedAbout) {
   snapshot.type = RAFT_IO_INSTALL_SNAPSHOT;
   snapshot.install_snapshot.term = term + 1;
   snapshot.install_snapshot.last_index = last;
-  repair.BeforeMessage(follower, snapshot);
+  io.Hear(snapshot);
   EXPECT_EQ(said(term + 1), last);
 }
 
@@ -292,16 +357,6 @@ TEST(RaftRepair, EntriesHoldNothingOfTheHeap) {
   }
 }
 
-// The bytes of an entry after ClearUnwritten().
-std::string Cleared(decltype(raft_entry::type) type, std::string bytes) {
-  raft_entry entry = {};
-  entry.type = type;
-  entry.buf.base = bytes.data();
-  entry.buf.len = bytes.size();
-  RaftRepair::ClearUnwritten(&entry, 1);
-  return bytes;
-}
-
 // A configuration's entry with one member: what is written of it has 20 bytes.
 std::string WrittenConfiguration() {
   std::string bytes("\1", 1);                   // the encoding
@@ -316,16 +371,73 @@ std::string WrittenConfiguration() {
 TEST(RaftRepair, MoreThanLibraftLeavesUnwrittenStaysAsItIs) {
   const std::string written = WrittenConfiguration();
   ASSERT_EQ(written.size(), 20u);
-  EXPECT_EQ(Cleared(RAFT_CHANGE, written), written);
-  EXPECT_EQ(Cleared(RAFT_CHANGE, written + std::string(4, 'x')), written + std::string(4, '\0'));
-  EXPECT_EQ(Cleared(RAFT_CHANGE, written + std::string(7, 'x')), written + std::string(7, '\0'));
+  RepairedIo io(/*raft=*/nullptr);
+  EXPECT_EQ(io.Append(RAFT_CHANGE, written), written);
+  EXPECT_EQ(io.Append(RAFT_CHANGE, written + std::string(4, 'x')), written + std::string(4, '\0'));
+  EXPECT_EQ(io.Append(RAFT_CHANGE, written + std::string(7, 'x')), written + std::string(7, '\0'));
   for (const size_t more : {8, 12, 100}) {
     const std::string extended = written + std::string(more, 'x');
-    EXPECT_EQ(Cleared(RAFT_CHANGE, extended), extended) << more;
+    EXPECT_EQ(io.Append(RAFT_CHANGE, extended), extended) << more;
   }
-  EXPECT_EQ(Cleared(RAFT_BARRIER, std::string(8, 'x')), std::string(8, '\0'));
-  EXPECT_EQ(Cleared(RAFT_BARRIER, std::string(9, 'x')), std::string(9, 'x'));
-  EXPECT_EQ(Cleared(RAFT_COMMAND, std::string(8, 'x')), std::string(8, 'x'));
+  EXPECT_EQ(io.Append(RAFT_BARRIER, std::string(8, 'x')), std::string(8, '\0'));
+  EXPECT_EQ(io.Append(RAFT_BARRIER, std::string(9, 'x')), std::string(9, 'x'));
+  EXPECT_EQ(io.Append(RAFT_COMMAND, std::string(8, 'x')), std::string(8, 'x'));
+}
+
+int NoStart(raft_io*, unsigned, raft_io_tick_cb, raft_io_recv_cb) { return 0; }
+int NoSend(raft_io*, raft_io_send*, const raft_message*, raft_io_send_cb) { return 0; }
+int OtherSend(raft_io*, raft_io_send*, const raft_message*, raft_io_send_cb) { return 1; }
+
+// A network half that is between the repair and the disk, and goes first, has put the disk's
+// functions back; the repair must not bring the network's back then.
+TEST(RaftRepair, WhenItGoesItPutsBackWhatIsStillItsOwn) {
+  raft_io io = {};
+  io.start = NoStart;
+  io.send = NoSend;
+  {
+    RaftRepair repair(&io);
+    EXPECT_NE(io.start, NoStart);
+    EXPECT_NE(io.send, NoSend);
+    io.send = OtherSend;
+  }
+  EXPECT_EQ(io.start, NoStart);
+  EXPECT_EQ(io.send, OtherSend);
+  RaftRepair another(&io);
+  EXPECT_NE(io.send, OtherSend);
+}
+
+// libraft's disk half ends its use of a raft_io inside the callback of raft_close(), as dqlite does
+// it, and says later once more that it is closed: nothing of the repair is in its way.
+TEST(RaftRepair, MayGoInsideTheCallbackOfTheEnd) {
+  static std::optional<RaftRepair> repair;
+  static raft_io_close_cb closed;
+  raft_fsm fsm = {};
+  raft_io io = {};
+  io.version = 1;
+  io.init = [](raft_io*, raft_id, const char*) { return 0; };
+  io.load = [](raft_io*, raft_term* term, raft_id* voted_for, raft_snapshot** snapshot,
+               raft_index* start_index, raft_entry** entries, size_t* n_entries) {
+    *term = 0;
+    *voted_for = 0;
+    *snapshot = nullptr;
+    *start_index = 1;
+    *entries = nullptr;
+    *n_entries = 0;
+    return 0;
+  };
+  io.start = NoStart;
+  io.time = [](raft_io*) { return raft_time{0}; };
+  io.random = [](raft_io*, int min, int) { return min; };
+  io.close = [](raft_io*, raft_io_close_cb callback) { closed = callback; };
+  struct raft raft = {};
+  repair.emplace(&io);
+  ASSERT_EQ(raft_init(&raft, &io, &fsm, 1, "one"), 0);
+  ASSERT_EQ(raft_start(&raft), 0);
+  EXPECT_NE(raft.fsm, &fsm);
+  raft_close(&raft, [](struct raft*) { repair.reset(); });
+  closed(&io);
+  EXPECT_FALSE(repair.has_value());
+  EXPECT_EQ(io.start, NoStart);
 }
 
 }  // namespace

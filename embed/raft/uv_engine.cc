@@ -91,7 +91,9 @@ void UvEngine::Stop(Function<void()> stopped) {
 }
 
 void UvEngine::OnClosed() {
-  if (--open_ == 0) stopped_();
+  if (--open_ > 0) return;
+  Function<void()> stopped = std::move(stopped_);
+  stopped();  // this object may be gone then
 }
 
 }  // namespace weft::embed

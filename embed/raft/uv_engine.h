@@ -11,8 +11,8 @@
 // after it had, the loop does not sleep (uv_idle).
 //
 // Threads: the loop's, which becomes the engine's owner (Engine::Adopt()). Lifetime: loop and
-// engine outlive it; it is destroyed after Stop() has called back. Errors: those of libuv's
-// functions, which fail for want of descriptors.
+// engine outlive it; it is destroyed inside Stop()'s callback, or after it. Errors: those of
+// libuv's functions, which fail for want of descriptors.
 #pragma once
 
 #include <uv.h>

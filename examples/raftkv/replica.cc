@@ -61,36 +61,6 @@ struct Replica::Functions {
   }
   static Replica& Self(raft_fsm* fsm) { return *static_cast<Replica*>(fsm->data); }
 
-  static int Load(raft_io* io, raft_term* term, raft_id* voted_for, raft_snapshot** snapshot,
-                  raft_index* start_index, raft_entry** entries, size_t* n_entries) {
-    Replica& self = Self(io);
-    const int code =
-        self.disk_.load(io, term, voted_for, snapshot, start_index, entries, n_entries);
-    if (code != 0) return code;
-    if (*snapshot != nullptr) self.repair_.KeepSnapshot(**snapshot);
-    weft::embed::RaftRepair::ClearUnwritten(*entries, *n_entries);
-    return 0;
-  }
-
-  static int SetTerm(raft_io* io, raft_term term) {
-    const int code = Self(io).disk_.set_term(io, term);
-    if (code != 0) weft::embed::RaftRepair::AfterFailedWrite(&Self(io).raft_);
-    return code;
-  }
-
-  static int SetVote(raft_io* io, raft_id id) {
-    const int code = Self(io).disk_.set_vote(io, id);
-    if (code != 0) weft::embed::RaftRepair::AfterFailedWrite(&Self(io).raft_);
-    return code;
-  }
-
-  static int PutSnapshot(raft_io* io, unsigned trailing, raft_io_snapshot_put* request,
-                         const raft_snapshot* snapshot, raft_io_snapshot_put_cb callback) {
-    Replica& self = Self(io);
-    self.repair_.KeepSnapshot(*snapshot);
-    return self.disk_.snapshot_put(io, trailing, request, snapshot, callback);
-  }
-
   static int Start(raft_io* io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb receive) {
     Replica& self = Self(io);
     self.tick_ = tick;
@@ -107,17 +77,9 @@ struct Replica::Functions {
         [](raft_io* each, raft_message* message) {
           Replica& replica = Self(each);
           if (replica.phase_ == Phase::kFailed) return;
-          replica.repair_.BeforeMessage(&replica.raft_, *message);
           replica.receive_(each, message);
           replica.Look();
         });
-  }
-
-  static int Send(raft_io* io, raft_io_send* request, const raft_message* message,
-                  raft_io_send_cb callback) {
-    Replica& self = Self(io);
-    const raft_message correct = self.repair_.Correct(*message);
-    return self.disk_.send(io, request, &correct, callback);
   }
 
   // libraft's, with what it has put there.
@@ -131,7 +93,6 @@ struct Replica::Functions {
   static int AppendEntries(raft_io* io, raft_io_append* request, const raft_entry* entries,
                            unsigned n, raft_io_append_cb callback) {
     Replica& self = Self(io);
-    weft::embed::RaftRepair::ClearUnwritten(entries, n);
     auto append = std::make_unique<Append>();
     append->mine.data = append.get();
     append->replica = &self;
@@ -195,8 +156,7 @@ struct Replica::Functions {
 
   static int TakeSnapshot(raft_fsm* fsm, raft_buffer** buffers, unsigned* count) {
     Replica& self = Self(fsm);
-    if (!self.repair_.PermitSnapshot(&self.raft_)) return RAFT_BUSY;  // libraft asks again
-    self.pieces_.clear();                                             // of one that failed
+    self.pieces_.clear();  // of one that failed
     self.buffers_.clear();
     self.snapshot_ = self.state_.TakeSnapshot();
     self.log_bytes_ = 0;
@@ -285,14 +245,10 @@ Replica::Replica(raft_io* io, StateMachine* state, const ReplicaOptions& options
   fsm_.restore = Functions::Restore;
   fsm_.snapshot_finalize = Functions::EndSnapshot;
   if (options.snapshots_on_a_thread) fsm_.snapshot_async = Functions::ReadSnapshot;
-  io->load = Functions::Load;
-  io->set_term = Functions::SetTerm;
-  io->set_vote = Functions::SetVote;
-  io->send = Functions::Send;
   io->start = Functions::Start;
   io->append = Functions::AppendEntries;
-  io->snapshot_put = Functions::PutSnapshot;
   io->close = Functions::Close;
+  repair_.emplace(io);
 }
 
 Replica::~Replica() {
@@ -302,13 +258,9 @@ Replica::~Replica() {
     RestoreClose();
     raft_close(&raft_, nullptr);
   }
-  io_->load = disk_.load;
-  io_->set_term = disk_.set_term;
-  io_->set_vote = disk_.set_vote;
-  io_->send = disk_.send;
+  repair_.reset();
   io_->start = disk_.start;
   io_->append = disk_.append;
-  io_->snapshot_put = disk_.snapshot_put;
   RestoreClose();
 }
 

@@ -25,7 +25,7 @@
 // A member whose disk fails does not go on: libraft 0.15 would truncate its own log and still lead,
 // with an entry that others may have. `failed` is called, once, before libraft hears of it, and
 // libraft is never called back: the process ends, and comes back with what is on its disk. What
-// libraft 0.15 does wrong with changes of members is put right (embed/raft/raft_repair.h).
+// else libraft 0.15 does wrong is put right (embed/raft/raft_repair.h).
 //
 // The log in memory, which libraft bounds by a number of entries only, is bounded by a snapshot as
 // soon as kMaxLogBytes were applied since the last one.
@@ -41,6 +41,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -102,7 +103,7 @@ class Replica {
   using Executed = weft::Function<void(const absl::Status&, const Outcome*)>;
   using Done = weft::Function<void(const absl::Status&)>;
 
-  // Puts functions of its own before io's load, start, append, snapshot_put and close.
+  // Puts functions of its own before io's start, append and close, and RaftRepair's before them.
   static absl::StatusOr<std::unique_ptr<Replica>> Create(raft_io* io, StateMachine* state,
                                                          const ReplicaOptions& options,
                                                          Done failed);
@@ -178,7 +179,7 @@ class Replica {
   const raft_io disk_;  // what was in io
   raft_io_tick_cb tick_ = nullptr;
   raft_io_recv_cb receive_ = nullptr;
-  weft::embed::RaftRepair repair_;
+  std::optional<weft::embed::RaftRepair> repair_;  // before this object's functions
 
   size_t appends_ = 0;  // that the disk has not called back
   // libraft's callback for a disk that has closed; null: it was not asked to, or has called back.

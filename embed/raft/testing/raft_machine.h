@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -49,7 +50,8 @@ class RaftMachine {
     auto half = RaftNetwork::Attach(disk_.io(), network.Node(node_), network_options);
     EXPECT_TRUE(half.ok()) << half.status();
     half_ = *std::move(half);
-    WrapIo(disk_.io());
+    WatchStack(disk_.io());
+    repair_.emplace(disk_.io());
     const std::string address = options.address.empty() ? Address(id) : options.address;
     EXPECT_EQ(raft_init(&raft_, disk_.io(), &fsm_, id, address.c_str()), 0);
     raft_set_snapshot_threshold(&raft_, options.snapshot_threshold);
@@ -136,54 +138,23 @@ class RaftMachine {
   static RaftMachine& Self(const raft_fsm* fsm) { return *static_cast<RaftMachine*>(fsm->data); }
   static RaftMachine& Self(const raft_io* io) { return Self(static_cast<raft*>(io->data)->fsm); }
 
-  void WrapIo(raft_io* io) {
-    wrapped_ = *io;
-    io->load = [](raft_io* each, raft_term* term, raft_id* voted_for, raft_snapshot** snapshot,
-                  raft_index* start_index, raft_entry** entries, size_t* n_entries) {
-      RaftMachine& self = Self(each);
-      const int code =
-          self.wrapped_.load(each, term, voted_for, snapshot, start_index, entries, n_entries);
-      if (code != 0) return code;
-      if (*snapshot != nullptr) self.repair_.KeepSnapshot(**snapshot);
-      RaftRepair::ClearUnwritten(*entries, *n_entries);
-      return 0;
-    };
-    io->set_term = [](raft_io* each, raft_term term) {
-      const int code = Self(each).wrapped_.set_term(each, term);
-      if (code != 0) RaftRepair::AfterFailedWrite(&Self(each).raft_);
-      return code;
-    };
-    io->set_vote = [](raft_io* each, raft_id id) {
-      const int code = Self(each).wrapped_.set_vote(each, id);
-      if (code != 0) RaftRepair::AfterFailedWrite(&Self(each).raft_);
-      return code;
-    };
-    io->append = [](raft_io* each, raft_io_append* request, const raft_entry entries[], unsigned n,
-                    raft_io_append_cb callback) {
-      RaftRepair::ClearUnwritten(entries, n);
-      return Self(each).wrapped_.append(each, request, entries, n, callback);
-    };
-    io->snapshot_put = [](raft_io* each, unsigned trailing, raft_io_snapshot_put* request,
-                          const raft_snapshot* snapshot, raft_io_snapshot_put_cb callback) {
-      Self(each).repair_.KeepSnapshot(*snapshot);
-      return Self(each).wrapped_.snapshot_put(each, trailing, request, snapshot, callback);
-    };
+  // Fails where a message comes in while libraft sends: it must not be called then.
+  void WatchStack(raft_io* io) {
+    watched_ = *io;
     io->send = [](raft_io* each, raft_io_send* request, const raft_message* message,
                   raft_io_send_cb callback) {
       RaftMachine& self = Self(each);
       const bool was_sending = std::exchange(self.sending_, true);
-      const raft_message correct = self.repair_.Correct(*message);
-      const int code = self.wrapped_.send(each, request, &correct, callback);
+      const int code = self.watched_.send(each, request, message, callback);
       self.sending_ = was_sending;
       return code;
     };
     io->start = [](raft_io* each, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb receive) {
       Self(each).receive_ = receive;
-      return Self(each).wrapped_.start(each, msecs, tick,
+      return Self(each).watched_.start(each, msecs, tick,
                                        [](raft_io* later, raft_message* message) {
                                          RaftMachine& self = Self(later);
                                          EXPECT_FALSE(self.sending_) << "libraft is on the stack";
-                                         self.repair_.BeforeMessage(&self.raft_, *message);
                                          self.receive_(later, message);
                                        });
     };
@@ -195,7 +166,6 @@ class RaftMachine {
     return 0;
   }
   static int TakeSnapshot(raft_fsm* fsm, raft_buffer** buffers, unsigned* count) {
-    if (!Self(fsm).repair_.PermitSnapshot(&Self(fsm).raft_)) return RAFT_BUSY;
     std::string all;
     for (const std::string& command : Self(fsm).applied_) {
       all += std::to_string(command.size()) + ":" + command;
@@ -247,11 +217,11 @@ class RaftMachine {
   raft_fsm fsm_ = {};
   struct raft raft_ = {};
   struct raft_transfer transfer_ = {};
-  RaftRepair repair_;
-  raft_io wrapped_ = {};
+  std::unique_ptr<RaftNetwork> half_;
+  raft_io watched_ = {};
   raft_io_recv_cb receive_ = nullptr;
   bool sending_ = false;  // libraft is
-  std::unique_ptr<RaftNetwork> half_;
+  std::optional<RaftRepair> repair_;
   std::vector<std::string> applied_;
   int restored_ = 0;
   bool closed_ = false;
