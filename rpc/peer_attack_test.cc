@@ -211,6 +211,39 @@ TEST_F(PeerAttackTest, WhoIsRefusedEndsNoAttempt) {
   EXPECT_EQ(stats.connect_failures, 0u) << stranger.why;
 }
 
+// Only the connection in use was asked for, and not the one that was about to take its place:
+// whoever knew a peer's id, and had proved nothing, had that one given up in its handshake, as
+// often as it liked.
+TEST_F(PeerAttackTest, WhoHasProvedNothingEndsNoHandshakeOfWhoHas) {
+  PeerMachine& server = Start("server");
+  RawPeer stranger;
+  stranger.DialWith(CoreOf(network_.Node("stranger")).transport(), PeerDialingHello("raw", 5));
+  ASSERT_TRUE(RunUntil([&] { return stranger.connection != nullptr; }));
+  Transport& transport = CoreOf(network_.Node("good")).transport();
+  PeerIdentity identity;
+  identity.authentication = Authentication::kCertificate;
+  identity.uris = {"spiffe://example/raw"};
+  network_.SetIdentity("good", identity);
+  network_.SetWire(server.node(), "good", {.delay_ns = 50 * kNsPerMs});
+  RawPeer good;
+  good.DialWith(transport, PeerDialingHello("raw", 6));
+  RunFor(kNsPerMs);  // it has arrived, and has no answer
+  RawPeer again;
+  again.DialWith(CoreOf(network_.Node("stranger")).transport(), PeerDialingHello("raw", 5));
+  ASSERT_TRUE(RunUntil([&] { return !again.why.ok(); }));
+  EXPECT_EQ(again.why, absl::UnauthenticatedError(
+                           "who dials as peer raw has not proved to be the peer that is connected: "
+                           "nobody has proved who it is"));
+  ASSERT_TRUE(RunUntil([&] { return good.connection != nullptr || !good.why.ok(); }));
+  EXPECT_TRUE(good.why.ok()) << good.why;
+  ASSERT_TRUE(RunUntil([&] { return !stranger.why.ok(); }));
+  EXPECT_EQ(stranger.why,
+            absl::UnavailableError("the peer closed: the peer has another connection"));
+  ASSERT_NE(good.connection, nullptr);
+  good.connection->Close("done");
+  ASSERT_TRUE(RunUntil([&] { return server.server().stats().connections == 0; }));
+}
+
 class RememberingLease final : public Lease {
  public:
   bool granted = false;

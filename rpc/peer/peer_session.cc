@@ -195,13 +195,16 @@ absl::Status PeerSession::CheckNewcomer(const PeerIdentity& identity) const {
   if (caller_ != nullptr && caller_->security().has_value()) {
     WEFT_RETURN_IF_ERROR(CheckIdentity(id_, *caller_->security(), identity));
   }
-  if (current_ == nullptr) return absl::OkStatus();
-  // Nobody's yet, of an attempt of this side.
-  const PeerIdentity& present = current_->connection().path().identity;
-  if (!IsProved(present) || IsSame(present, identity)) return absl::OkStatus();
-  return absl::UnauthenticatedError(
-      StrCat("who dials as peer ", id_,
-             " has not proved to be the peer that is connected: ", IdentityText(identity)));
+  for (PeerConnection* const there : {current_, next_}) {
+    if (there == nullptr) continue;
+    // Nobody's yet, of an attempt of this side.
+    const PeerIdentity& present = there->connection().path().identity;
+    if (!IsProved(present) || IsSame(present, identity)) continue;
+    return absl::UnauthenticatedError(
+        StrCat("who dials as peer ", id_,
+               " has not proved to be the peer that is connected: ", IdentityText(identity)));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ConnectionHandler*> PeerSession::OnIncoming(Connection& connection,

@@ -10,9 +10,9 @@
 //     started again. When the new one opens, the old one is closed, and its calls end as lost. (One
 //     that has crossed an attempt of this side is given up by the peer, and never opens.)
 //   - An id is the peer's own word, and takes nobody's place: a connection that comes is refused
-//     when it is not proved to be whom the channel's SecurityOptions ask for, or when the present
-//     one has proved by TLS who it is, and the new one has not the same names. (A peer whose names
-//     change has to end its old connection first.)
+//     when it is not proved to be whom the channel's SecurityOptions ask for, or when one that is
+//     there, open or in its handshake, has proved by TLS who it is, and the new one has not the same
+//     names. (A peer whose names change has to end its old connection first.)
 //   - Of two processes with one id the one that came later stays: the one whose place it took is
 //     refused as long as it is there.
 //
