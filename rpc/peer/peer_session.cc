@@ -145,11 +145,11 @@ absl::StatusOr<Connection*> PeerSession::Connect(ConnectOptions options) {
 absl::Status PeerSession::ReadHello(Connection& connection, rpc::ServerHello* hello) {
   // Ours: asked for by the half that the current one opens
   WEFT_CHECK(current_ != nullptr && &current_->connection() == &connection);
+  // It may have come before the channel, or been dialed for another one, which wanted another peer.
+  if (caller_->security().has_value()) {
+    WEFT_RETURN_IF_ERROR(CheckIdentity(id_, *caller_->security(), connection.path().identity));
+  }
   if (!current_->dialed()) {
-    // It may have come before the channel. What this side has dialed, the transport has checked.
-    if (caller_->security().has_value()) {
-      WEFT_RETURN_IF_ERROR(CheckIdentity(id_, *caller_->security(), connection.path().identity));
-    }
     rpc::ClientHello peers;
     if (!peers.ParseFromString(connection.peer_hello())) {
       return absl::FailedPreconditionError("the peer's hello cannot be decoded");

@@ -83,8 +83,8 @@ class PeerSession {
   // connection that is there already.
   absl::StatusOr<Connection*> Connect(ConnectOptions options);
   // What the server at the other end serves, with its incarnation, of a connection that has opened.
-  // An error: it is not the one that was wanted, or, where the peer has dialed, has not proved to
-  // be what the channel's security asks of a server.
+  // An error: it is not the one that was wanted, or has not proved to be what the channel's security
+  // asks of a server.
   absl::Status ReadHello(Connection& connection, rpc::ServerHello* hello);
   // The caller has left the connection: it has no calls any more, and makes no more. It still hears
   // the connection's end.
