@@ -211,6 +211,81 @@ TEST_F(PeerAttackTest, WhoIsRefusedEndsNoAttempt) {
   EXPECT_EQ(stats.connect_failures, 0u) << stranger.why;
 }
 
+// Only the connection in use was asked for, and not the one that was about to take its place:
+// whoever knew a peer's id, and had proved nothing, had that one given up in its handshake, as
+// often as it liked.
+TEST_F(PeerAttackTest, WhoHasProvedNothingEndsNoHandshakeOfWhoHas) {
+  PeerMachine& server = Start("server");
+  RawPeer stranger;
+  stranger.DialWith(CoreOf(network_.Node("stranger")).transport(), PeerDialingHello("raw", 5));
+  ASSERT_TRUE(RunUntil([&] { return stranger.connection != nullptr; }));
+  Transport& transport = CoreOf(network_.Node("good")).transport();
+  PeerIdentity identity;
+  identity.authentication = Authentication::kCertificate;
+  identity.uris = {"spiffe://example/raw"};
+  network_.SetIdentity("good", identity);
+  network_.SetWire(server.node(), "good", {.delay_ns = 50 * kNsPerMs});
+  RawPeer good;
+  good.DialWith(transport, PeerDialingHello("raw", 6));
+  RunFor(kNsPerMs);  // it has arrived, and has no answer
+  RawPeer again;
+  again.DialWith(CoreOf(network_.Node("stranger")).transport(), PeerDialingHello("raw", 5));
+  ASSERT_TRUE(RunUntil([&] { return !again.why.ok(); }));
+  EXPECT_EQ(again.why, absl::UnauthenticatedError(
+                           "who dials as peer raw has not proved to be the peer that is connected: "
+                           "nobody has proved who it is"));
+  ASSERT_TRUE(RunUntil([&] { return good.connection != nullptr || !good.why.ok(); }));
+  EXPECT_TRUE(good.why.ok()) << good.why;
+  ASSERT_TRUE(RunUntil([&] { return !stranger.why.ok(); }));
+  EXPECT_EQ(stranger.why,
+            absl::UnavailableError("the peer closed: the peer has another connection"));
+  ASSERT_NE(good.connection, nullptr);
+  good.connection->Close("done");
+  ASSERT_TRUE(RunUntil([&] { return server.server().stats().connections == 0; }));
+}
+
+// Whom this side had dialed was the transport's to check, for the channel that dialed. A channel
+// that was opened later, and wanted somebody else, was given the connection if it was still there.
+TEST_F(PeerAttackTest, AChannelTakesNoConnectionThatWasDialedForAnother) {
+  PeerMachine& server = Start("server");
+  RawAcceptor acceptor;
+  RawPeer& raw = acceptor.peer;
+  ListenOptions options;
+  options.hello = PeerServingHello("raw").SerializeAsString();
+  const auto listener =
+      *CoreOf(network_.Node("raw")).transport().Listen("sim:raw", options, &acceptor);
+  server.Open("raw");
+  ASSERT_TRUE(RunUntil([&] { return server.IsReady("raw"); }));
+  // It calls as well: so the connection stays when the channel goes.
+  const std::string hello = PeerCallingHello().SerializeAsString();
+  Bytes begin(kCallHeaderBytes + hello.size());
+  EncodePeerFrame(PeerFrameKind::kBegin, begin.data());
+  std::memcpy(begin.data() + kCallHeaderBytes, hello.data(), hello.size());
+  raw.Send(begin);
+  network_.Settle();
+  server.Close("raw");
+  network_.Settle();
+  Bytes ended(kCallHeaderBytes);
+  EncodePeerFrame(PeerFrameKind::kEnded, ended.data());
+  raw.Send(ended);
+  network_.Settle();
+  ASSERT_TRUE(raw.why.ok()) << raw.why;
+
+  ChannelOptions wanting;
+  SecurityOptions& security = wanting.security.emplace();
+  security.psk_name = "fleet";
+  security.psk_secret = std::string(kMinPskBytes, 's');
+  raw.received.clear();
+  server.OpenAt("raw", "", wanting);
+  EXPECT_FALSE(Echo(server, "raw").ok());
+  ASSERT_TRUE(RunUntil([&] { return !raw.why.ok(); }));
+  EXPECT_NE(raw.why.message().find("has not proved to be \"fleet\""), absl::string_view::npos)
+      << raw.why;
+  for (const Bytes& frame : raw.received) {
+    EXPECT_NE(CallFrameKindOf(frame), static_cast<uint16_t>(CallFrameKind::kRequest));
+  }
+}
+
 class RememberingLease final : public Lease {
  public:
   bool granted = false;

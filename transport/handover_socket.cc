@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/bytes.h"
+#include "core/clock.h"
 #include "core/fork_guard.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -51,29 +52,33 @@ absl::StatusOr<Descriptor> OpenSocket() {
 
 // OK: the process at the other end is this user's.
 absl::Status CheckUser(int socket) {
-  const std::optional<ucred> peer = PeerCredentials(socket);
-  if (!peer.has_value()) {
-    return StatusFromErrno(errno, "ask who is at the other end of the handover");
-  }
-  if (peer->uid == ::geteuid()) return absl::OkStatus();
-  return absl::PermissionDeniedError(StrCat("process ", peer->pid, " of user ", peer->uid,
+  // Whom the kernel does not know is of no user, as it has it of a socket over a network.
+  constexpr ucred kUnknown = {0, static_cast<uid_t>(-1), static_cast<gid_t>(-1)};
+  const ucred peer = PeerCredentials(socket).value_or(kUnknown);
+  if (peer.uid == ::geteuid()) return absl::OkStatus();
+  return absl::PermissionDeniedError(StrCat("process ", peer.pid, " of user ", peer.uid,
                                             " is at the other end of the handover; this process "
                                             "is of user ",
                                             ::geteuid(), ", and has to do with that one alone"));
 }
 
-// Waits for `events` of the socket.
+// Waits for `events` of the socket. Signals make it no longer.
 absl::Status Await(int socket, short events, int timeout_ms, const char* what) {
+  const Clock& clock = Clock::Real();
+  const uint64_t wait_ns = timeout_ms < 0 ? kNever : static_cast<uint64_t>(timeout_ms) * kNsPerMs;
+  const uint64_t begin_ns = clock.NowNs();
   pollfd waits{socket, events, 0};
-  while (true) {
-    const int ready = ::poll(&waits, 1, timeout_ms);
-    if (ready > 0) return absl::OkStatus();
-    if (ready == 0) {
+  int left_ms = timeout_ms;
+  while (::poll(&waits, 1, left_ms) <= 0) {
+    const uint64_t waited_ns = clock.NowNs() - begin_ns;
+    if (waited_ns >= wait_ns) {
       return absl::DeadlineExceededError(StrCat(what, ": nothing within ", timeout_ms,
                                                 " ms from process ", PeerProcessId(socket)));
     }
-    if (errno != EINTR) return StatusFromErrno(errno, what);
+    const uint64_t left_ns = wait_ns - waited_ns;
+    if (timeout_ms > 0) left_ms = static_cast<int>((left_ns + kNsPerMs - 1) / kNsPerMs);
   }
+  return absl::OkStatus();
 }
 
 absl::Status PeerIsGone() {
@@ -193,9 +198,10 @@ absl::StatusOr<HandoverMessage> ReceiveHandover(int socket, int timeout_ms) {
         "a descriptor came over the handover's socket, and this process may have no more: raise "
         "its limit (ulimit -n)");
   }
-  if (received->descriptors.size() > 1) {
-    return absl::DataLossError(StrCat("a message with ", received->descriptors.size(),
-                                      " descriptors is none of a handover"));
+  if (received->descriptors.size() > 1 || received->lost_descriptors) {
+    return absl::DataLossError(
+        StrCat("a message with ", received->lost_descriptors ? "more than " : "",
+               received->descriptors.size(), " descriptors is none of a handover"));
   }
   HandoverMessage message;
   message.text.assign(reinterpret_cast<const char*>(text.data()), received->bytes);

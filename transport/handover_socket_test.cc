@@ -3,12 +3,16 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -47,6 +51,23 @@ class HandoverSocketTest : public testing::Test {
   HandoverListener listener_;
 };
 
+// This process may have `more` descriptors than those that it has, as long as this is there.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(int more) {
+    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const Descriptor next(::dup(STDERR_FILENO));  // the lowest number that is free
+    const rlimit few{static_cast<rlim_t>(next.get() + more), before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  }
+  ~FewDescriptors() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
 TEST_F(HandoverSocketTest, ATextAndADescriptorArrive) {
   auto [old, next] = Connected();
   int ends[2];
@@ -71,6 +92,75 @@ TEST_F(HandoverSocketTest, TheOthersEndIsToldAndNobodyWaitsForEver) {
   next.Reset();
   EXPECT_TRUE(absl::IsUnavailable(ReceiveHandover(old.get(), kPatienceMs).status()));
   EXPECT_TRUE(absl::IsUnavailable(SendHandover(old.get(), "go")));
+}
+
+// Each signal began the wait anew: in a program with a timer nobody was ever given up.
+TEST_F(HandoverSocketTest, SignalsMakeAWaitNoLonger) {
+  auto [old, next] = Connected();
+  struct sigaction nothing {};
+  nothing.sa_handler = [](int) {};
+  struct sigaction before {};
+  ASSERT_EQ(::sigaction(SIGALRM, &nothing, &before), 0);
+  const itimerval often{{0, 1000}, {0, 1000}};
+  const itimerval never{};
+  ASSERT_EQ(::setitimer(ITIMER_REAL, &often, nullptr), 0);
+  const absl::Status late = ReceiveHandover(old.get(), 50).status();
+  EXPECT_EQ(::setitimer(ITIMER_REAL, &never, nullptr), 0);
+  EXPECT_EQ(::sigaction(SIGALRM, &before, nullptr), 0);
+  EXPECT_EQ(late, absl::DeadlineExceededError(StrCat(
+                      "wait in a handover: nothing within 50 ms from process ", ::getpid())));
+}
+
+TEST_F(HandoverSocketTest, WhoTakesNothingIsGivenUp) {
+  auto [old, next] = Connected();
+  const std::string text(kMaxHandoverText, 'x');
+  while (::send(old.get(), text.data(), text.size(), MSG_DONTWAIT) > 0) {
+  }
+  const absl::Status late = SendHandover(old.get(), "go");
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
+  // Once there is room again, it hears what comes.
+  while (ReceiveHandover(next.get(), 0).ok()) {
+  }
+  EXPECT_EQ(SendHandover(old.get(), "go"), absl::OkStatus());
+  EXPECT_EQ(ReceiveHandover(next.get(), kPatienceMs)->text, "go");
+}
+
+// Of two descriptors, where the process may have one more, the first came as if it had been sent
+// alone.
+TEST_F(HandoverSocketTest, WhereThereIsNoRoomForADescriptorNothingIsTaken) {
+  auto [old, next] = Connected();
+  for (const int sent : {1, 2}) {
+    SCOPED_TRACE(sent);
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    const Descriptor reads(ends[0]);
+    const std::vector<int> many(static_cast<size_t>(sent), ends[1]);
+    ASSERT_TRUE(SendDescriptors(next.get(), AsBytes("socket a"), many).ok());
+    ::close(ends[1]);
+    absl::Status status;
+    {
+      const FewDescriptors none(sent - 1);
+      status = ReceiveHandover(old.get(), kPatienceMs).status();
+    }
+    EXPECT_EQ(status.code(),
+              sent == 1 ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kDataLoss)
+        << status;
+    char byte;
+    EXPECT_EQ(::read(reads.get(), &byte, 1), 0) << "a descriptor is still open";
+    EXPECT_EQ(SendHandover(next.get(), "hello 1"), absl::OkStatus());
+    EXPECT_EQ(ReceiveHandover(old.get(), kPatienceMs)->text, "hello 1");
+  }
+}
+
+TEST_F(HandoverSocketTest, AProcessWithoutDescriptorsIsToldSo) {
+  listener_ = *ListenForSuccessor(path_);
+  const Descriptor successor = *ConnectToPredecessor(path_);
+  const FewDescriptors none(0);
+  for (const absl::Status& status :
+       {PrepareForSuccessor(path_).status(), ConnectToPredecessor(path_).status(),
+        AcceptSuccessor(listener_.socket.get()).status()}) {
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  }
 }
 
 TEST_F(HandoverSocketTest, MoreThanOneDescriptorAndLongTextsAreRefusedAndClosed) {
@@ -134,6 +224,58 @@ TEST_F(HandoverSocketTest, WhatIsNoSocketIsLeftAlone) {
     EXPECT_TRUE(absl::IsInvalidArgument(ListenForSuccessor(path).status())) << path;
     EXPECT_TRUE(absl::IsInvalidArgument(ConnectToPredecessor(path).status())) << path;
   }
+}
+
+// Nothing of an attempt is left behind (~HandoverSocketTest() looks), and what was there stays.
+TEST_F(HandoverSocketTest, WhereNobodyCanListenItIsSaid) {
+  const absl::Status no_folder = ListenForSuccessor(folder_ + "/no/path").status();
+  EXPECT_TRUE(absl::IsNotFound(no_folder)) << no_folder;
+  // Its own name fits, and not the one that it has until it takes that.
+  const std::string longest = folder_ + "/" + std::string(106 - folder_.size(), 'p');
+  EXPECT_TRUE(absl::IsInvalidArgument(ListenForSuccessor(longest).status()));
+  EXPECT_FALSE(ConnectToPredecessor(longest)->valid());
+  // A folder has come into its place meanwhile.
+  HandoverListener prepared = *PrepareForSuccessor(path_);
+  ASSERT_EQ(::mkdir(path_.c_str(), 0700), 0);
+  const absl::Status taken = TakePath(&prepared);
+  EXPECT_NE(taken.message().find("offer a handover at " + path_), absl::string_view::npos) << taken;
+  RemoveHandoverFile(prepared);
+  EXPECT_EQ(::rmdir(path_.c_str()), 0);
+}
+
+// A socket of another kind: of a server of Weft's, say.
+TEST_F(HandoverSocketTest, WhatIsNoSocketOfAHandoverIsNoPredecessor) {
+  const Descriptor other(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path_.data(), path_.size());
+  ASSERT_EQ(::bind(other.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  ASSERT_EQ(::listen(other.get(), 1), 0);
+  const absl::Status status = ConnectToPredecessor(path_).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_NE(status.message().find("connect to the process that listens at " + path_),
+            absl::string_view::npos)
+      << status;
+  EXPECT_FALSE(AcceptSuccessor(-1).ok());
+}
+
+// Over a network the kernel does not know who it is.
+TEST_F(HandoverSocketTest, WhomTheKernelDoesNotKnowIsSentAway) {
+  const Descriptor listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof(address);
+  ASSERT_EQ(::bind(listening.get(), reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  ASSERT_EQ(::listen(listening.get(), 1), 0);
+  ASSERT_EQ(::getsockname(listening.get(), reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+  const Descriptor stranger(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::connect(stranger.get(), reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  const absl::Status status = AcceptSuccessor(listening.get()).status();
+  EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+  char byte;
+  EXPECT_EQ(::recv(stranger.get(), &byte, 1, 0), 0) << "it is connected still";
+  EXPECT_EQ(PeerProcessId(-1), 0);
 }
 
 // The file's mode keeps him out already: here it lets him in.

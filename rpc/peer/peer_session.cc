@@ -145,11 +145,11 @@ absl::StatusOr<Connection*> PeerSession::Connect(ConnectOptions options) {
 absl::Status PeerSession::ReadHello(Connection& connection, rpc::ServerHello* hello) {
   // Ours: asked for by the half that the current one opens
   WEFT_CHECK(current_ != nullptr && &current_->connection() == &connection);
+  // It may have come before the channel, or been dialed for another one, which wanted another peer.
+  if (caller_->security().has_value()) {
+    WEFT_RETURN_IF_ERROR(CheckIdentity(id_, *caller_->security(), connection.path().identity));
+  }
   if (!current_->dialed()) {
-    // It may have come before the channel. What this side has dialed, the transport has checked.
-    if (caller_->security().has_value()) {
-      WEFT_RETURN_IF_ERROR(CheckIdentity(id_, *caller_->security(), connection.path().identity));
-    }
     rpc::ClientHello peers;
     if (!peers.ParseFromString(connection.peer_hello())) {
       return absl::FailedPreconditionError("the peer's hello cannot be decoded");
@@ -195,13 +195,16 @@ absl::Status PeerSession::CheckNewcomer(const PeerIdentity& identity) const {
   if (caller_ != nullptr && caller_->security().has_value()) {
     WEFT_RETURN_IF_ERROR(CheckIdentity(id_, *caller_->security(), identity));
   }
-  if (current_ == nullptr) return absl::OkStatus();
-  // Nobody's yet, of an attempt of this side.
-  const PeerIdentity& present = current_->connection().path().identity;
-  if (!IsProved(present) || IsSame(present, identity)) return absl::OkStatus();
-  return absl::UnauthenticatedError(
-      StrCat("who dials as peer ", id_,
-             " has not proved to be the peer that is connected: ", IdentityText(identity)));
+  for (PeerConnection* const there : {current_, next_}) {
+    if (there == nullptr) continue;
+    // Nobody's yet, of an attempt of this side.
+    const PeerIdentity& present = there->connection().path().identity;
+    if (!IsProved(present) || IsSame(present, identity)) continue;
+    return absl::UnauthenticatedError(
+        StrCat("who dials as peer ", id_,
+               " has not proved to be the peer that is connected: ", IdentityText(identity)));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<ConnectionHandler*> PeerSession::OnIncoming(Connection& connection,

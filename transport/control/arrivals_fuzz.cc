@@ -2,7 +2,9 @@
 // of the real network, with sockets, over loopback.
 //
 // The first byte chooses the side, and of a listener whether two engines share it, whether it wants
-// TLS, how many it takes, and whether it gives silent ones up. Then event after event: strangers
+// TLS, how many it takes, whether it gives silent ones up, and whether it is where a second byte
+// says: at a Unix socket, or at a socket of another process or of a service manager; then it is
+// refused first wherever it cannot be, and keeps nothing of that. Then event after event: strangers
 // come from several addresses, say a hello, half of one, or none of it; join links by the tokens
 // that they were told, or by others; present nonces, with descriptors or without, at the local
 // socket; leave; and time passes. In the end an honest client comes over shared memory or tcp, and
@@ -139,6 +141,7 @@ struct Host {
     const auto [address, bytes] = Abstract(proofs_name);
     WEFT_CHECK(::bind(proofs.get(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0 &&
                ::listen(proofs.get(), 64) == 0);
+    WEFT_CHECK(::mkdtemp(folder.data()) != nullptr);
   }
   std::unique_ptr<EngineCore> MakeEngine() {
     EngineOptions options;
@@ -184,7 +187,15 @@ struct Host {
   Descriptor nobody;                       // listens, and the fuzzer answers
   Descriptor proofs;
   std::string proofs_name;
+  std::string folder = "/tmp/weft-arrivals-fuzz-XXXXXX";
 };
+
+int CountDescriptors() {
+  constexpr int kMost = 1024;  // of this process, and more than it has
+  int count = 0;
+  for (int number = 0; number < kMost; ++number) count += ::fcntl(number, F_GETFD) >= 0 ? 1 : 0;
+  return count;
+}
 
 // Raw bytes over a socket.
 struct Stranger {
@@ -330,7 +341,10 @@ class Arrivals final : World {
     options.max_connections = (how & 8) != 0 ? 1 : 4;
     if (how / 16 == 0xA) options.link.peer_timeout_ns = kMinPeerTimeoutNs;
     if ((how & 4) != 0) options.security = security_ = Secret();
-    listener_ = host_.engines[0]->transport().Listen(kListen, options, &door_).value();
+    std::string at = kListen;
+    if (how / 16 == kElsewhere) at = GoElsewhere(&options);
+    listener_ = host_.engines[0]->transport().Listen(at, options, &door_).value();
+    paused_ = options.socket >= 0;
     if ((how & 2) != 0) {
       joined_ =
           host_.engines[1]->transport().JoinListener(listener_->shared(), options, &door_).value();
@@ -350,8 +364,14 @@ class Arrivals final : World {
     RunUntil([&] { return door_.CountOpen() == 0; });
     Honest();
     RunUntil([&] { return door_.CountOpen() == 0; });
+    // Nobody keeps another process waiting that wants the address.
+    host_.clock.Advance(options.link.connect_timeout_ns);
+    RunUntil([&] {
+      return !listener_->has_handshakes() && (joined_ == nullptr || !joined_->has_handshakes());
+    });
     listener_.reset();
     joined_.reset();
+    LeaveElsewhere();
     host_.clock.Advance(options.link.connect_timeout_ns);
     RunUntil([&] {
       return std::all_of(door_.ends.begin(), door_.ends.end(),
@@ -401,27 +421,30 @@ class Arrivals final : World {
   }
   ptrdiff_t Place(const Stranger* one) const { return one - strangers_.data(); }
 
+  // From this address, where there are such: behind a Unix socket there are not. Invalid: it could
+  // not.
+  Descriptor Reach(int last_of_source) {
+    Descriptor socket(::socket(address_.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    const KernelAddress source = *ParseNumericAddress(StrCat("127.0.0.", last_of_source, ":0"));
+    if (address_.family() == AF_INET && ::bind(socket.get(), source.get(), source.length) != 0) {
+      return Descriptor();
+    }
+    if (::connect(socket.get(), address_.get(), address_.length) != 0 && errno != EINPROGRESS) {
+      return Descriptor();
+    }
+    return socket;
+  }
   void Come(int from) {
     if (strangers_.size() == kMostStrangers) return;
-    Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    const KernelAddress source = *ParseNumericAddress(StrCat("127.0.0.", 1 + from % 3, ":0"));
-    if (::bind(socket.get(), source.get(), source.length) != 0) return;
-    if (::connect(socket.get(), address_.get(), address_.length) != 0 && errno != EINPROGRESS) {
-      return;
-    }
-    strangers_.push_back({std::move(socket), "", false});
+    Descriptor socket = Reach(1 + from % 3);
+    if (socket.valid()) strangers_.push_back({std::move(socket), "", false});
   }
   // More silent ones than there are places for, of one host: they make room for others.
   void Crowd() {
     if (!crowd_.empty()) return;
-    const KernelAddress source = *ParseNumericAddress("127.0.0.4:0");
     for (size_t i = 0; i < Newcomers::kMaxStrangers + 20; ++i) {
-      Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-      WEFT_CHECK(::bind(socket.get(), source.get(), source.length) == 0);
-      if (::connect(socket.get(), address_.get(), address_.length) != 0 && errno != EINPROGRESS) {
-        continue;
-      }
-      crowd_.push_back(std::move(socket));
+      Descriptor socket = Reach(4);
+      if (socket.valid()) crowd_.push_back(std::move(socket));
     }
     Turns(12);
     host_.clock.Advance(Newcomers::kGraceNs);
@@ -526,6 +549,91 @@ class Arrivals final : World {
     kept_.clear();
   }
 
+  // --- where it listens -------------------------------------------------------------------------
+
+  // By the second byte. Fills in `options`.
+  std::string GoElsewhere(ListenOptions* options) {
+    const uint8_t where = input_.U8();
+    path_ = host_.folder + "/server";
+    const bool is_unix = where % 2 == 1;
+    const bool is_given = where / 2 % 4 > 0;  // by another process
+    is_managed_ = where / 2 % 4 == 3;         // which is the service manager
+    BeRefused();
+    if (is_given) {
+      given_ = is_unix ? UnixSocket(path_) : TcpSocket();
+      options->socket = given_.get();
+    } else if (is_unix) {
+      given_ = UnixSocket(path_);  // of a server that was killed: its file stays
+      given_.Reset();
+    }
+    return is_managed_ ? "systemd:fuzz" : is_unix ? "unix:" + path_ : kListen;
+  }
+  void LeaveElsewhere() {
+    if (path_.empty()) return;
+    given_.Reset();
+    // The manager keeps what it has made. Else it goes with who has listened last.
+    WEFT_CHECK(is_managed_ || ::access(path_.c_str(), F_OK) != 0);
+    ::unlink(path_.c_str());
+  }
+  static Descriptor TcpSocket() {
+    return *ListenInternet(Resolve(*ParseServerAddress(kListen))->front());
+  }
+  // Listens. "": at a name that the kernel makes up, and that is no path.
+  static Descriptor UnixSocket(const std::string& path) {
+    Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, path.data(), path.size());
+    WEFT_CHECK(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address),
+                      path.empty() ? sizeof(sa_family_t) : sizeof(address)) == 0 &&
+               ::listen(socket.get(), kListenBacklog) == 0);
+    return socket;
+  }
+  // Each time with words, and nothing is kept.
+  void BeRefused() {
+    const Descriptor tcp = TcpSocket();
+    const Descriptor at_path = UnixSocket(path_);
+    const Descriptor at_no_path = UnixSocket("");
+    const Descriptor no_socket(::eventfd(0, EFD_CLOEXEC));
+    const struct {
+      std::string address;
+      int socket;
+    } cases[] = {
+        {LocalAddress(tcp.get())->text(), -1},  // somebody listens there
+        {"unix:" + path_, -1},
+        {"unix:" + path_ + "/server", -1},  // there is no such folder
+        {"nowhere", -1},
+        {"systemd:fuzz", -1},  // the service manager has given none
+        {"unix:" + path_, tcp.get()},
+        {"127.0.0.1:1", tcp.get()},
+        {kListen, at_path.get()},
+        {"unix:" + path_ + "2", at_path.get()},
+        {"unix:" + path_, at_no_path.get()},
+        {kListen, no_socket.get()},
+        {kListen, host_.proofs.get()},  // of another type
+        {"systemd:fuzz", no_socket.get()},
+        {"systemd:fuzz", at_no_path.get()},
+    };
+    const int before = CountDescriptors();
+    ListenOptions options;
+    for (const auto& test : cases) {
+      options.socket = test.socket;
+      ExpectRefused(test.address, options);
+    }
+    options.socket = tcp.get();
+    options.security = Secret();
+    options.security->psk_secret.clear();  // that is none
+    ExpectRefused(kListen, options);
+    // What peers have sent may be closed meanwhile, by a thread: never more than before.
+    WEFT_CHECK(CountDescriptors() <= before);
+    ::unlink(path_.c_str());
+  }
+  void ExpectRefused(const std::string& address, const ListenOptions& options) {
+    const absl::Status status =
+        host_.engines[0]->transport().Listen(address, options, &door_).status();
+    WEFT_CHECK(!status.ok() && !status.message().empty());
+  }
+
   void Honest() {
     WEFT_CHECK(listener_->Resume().ok());  // if clients are held
     End end;
@@ -542,7 +650,13 @@ class Arrivals final : World {
     RunUntil([&] { return end.closed(); });
   }
 
+  // What the first byte's upper half says of a listener that is elsewhere.
+  static constexpr int kElsewhere = 0xC;
+
   std::optional<SecurityOptions> security_;
+  std::string path_;  // for a Unix socket; empty: it is not elsewhere
+  Descriptor given_;  // another process's
+  bool is_managed_ = false;
   Door door_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<Listener> joined_;

@@ -2,6 +2,7 @@
 // what they say about it.
 
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <map>
@@ -14,6 +15,10 @@
 #include "core/strings.h"
 #include "gtest/gtest.h"
 #include "transport/control/testing/network_world.h"
+#include "transport/descriptor.h"
+#include "transport/sockets/address.h"
+#include "transport/sockets/socket.h"
+#include "transport/sockets/unix_listener.h"
 
 namespace weft {
 namespace {
@@ -104,6 +109,64 @@ TEST_F(NetworkTest, IsReachedByNameAndOverIpv6AndUnixSockets) {
       EXPECT_EQ(end->path(), PathKindName(kind)) << address;
     }
   }
+  listener_.reset();
+  EXPECT_EQ(rmdir(folder.c_str()), 0) << "the socket's file was left behind";
+}
+
+// As a process does that takes the place of another one.
+TEST_F(NetworkTest, AnotherProcessesSocketIsTakenWhereItListens) {
+  std::string folder = "/tmp/weft_network_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string path = folder + "/server";
+  auto unix_listener = *UnixListener::Open(path);
+  const Descriptor tcp = *ListenInternet(Resolve(*ParseServerAddress("127.0.0.1:0"))->front());
+  const std::string tcp_address = LocalAddress(tcp.get())->text();
+  const Descriptor nameless(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr family{AF_UNIX, {}};  // the kernel makes up a name that is no path
+  ASSERT_EQ(::bind(nameless.get(), &family, sizeof(family.sa_family)), 0);
+  ASSERT_EQ(::listen(nameless.get(), 1), 0);
+  const struct {
+    std::string address;
+    int socket;
+    std::string words;
+  } cases[] = {
+      {"unix:" + path, tcp.get(), "with another process's socket: it listens on " + tcp_address},
+      {"127.0.0.1:1", tcp.get(), "with another process's socket: it listens on " + tcp_address},
+      {"127.0.0.1:0", unix_listener->fd(),
+       "with another process's socket: it listens on unix:" + path},
+      {"unix:" + path + "2", unix_listener->fd(),
+       "with another process's socket: it listens on unix:" + path},
+      {"systemd:server", nameless.get(), "where no client of Weft's can come"},
+  };
+  for (const auto& test : cases) {
+    ListenOptions options;
+    options.socket = test.socket;
+    const absl::Status status =
+        server_->transport().Listen(test.address, options, &acceptor_).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_TRUE(Contains(std::string(status.message()), "listen on " + test.address)) << status;
+    EXPECT_TRUE(Contains(std::string(status.message()), test.words)) << status;
+  }
+  // Nobody is accepted before the former process has gone.
+  for (const auto& [address, socket] :
+       {std::pair{tcp_address, tcp.get()}, std::pair{"unix:" + path, unix_listener->fd()}}) {
+    ListenOptions options;
+    options.socket = socket;
+    Listen(address, options);
+    EXPECT_EQ(listener_->address(), address);
+    NetworkEnd* const end = Dial();
+    const size_t before = acceptor_.ends.size();
+    client_->Poll();
+    server_->Poll();
+    EXPECT_EQ(acceptor_.ends.size(), before);
+    ASSERT_TRUE(listener_->Resume().ok());
+    ASSERT_TRUE(RunUntilDecided(*end));
+    EXPECT_TRUE(end->opened()) << end->why();
+  }
+  // And the file is the last one's.
+  unix_listener->LeaveFile();
+  unix_listener.reset();
+  EXPECT_EQ(::access(path.c_str(), F_OK), 0);
   listener_.reset();
   EXPECT_EQ(rmdir(folder.c_str()), 0) << "the socket's file was left behind";
 }

@@ -56,6 +56,10 @@ class SimFabric {
   SimTransport* transport(NodeId node) const { return nodes_[node]->transport; }
   NodeId node_count() const { return static_cast<NodeId>(nodes_.size()); }
   void SetTransport(NodeId node, SimTransport* transport) { nodes_[node]->transport = transport; }
+  const PeerIdentity& identity(NodeId node) const { return nodes_[node]->identity; }
+  void SetIdentity(NodeId node, PeerIdentity identity) {
+    nodes_[node]->identity = std::move(identity);
+  }
 
   // --- events -----------------------------------------------------------------------------------
 
@@ -123,6 +127,7 @@ class SimFabric {
  private:
   struct Node {
     std::string name;
+    PeerIdentity identity;  // as others see it
     std::unique_ptr<EngineCore> engine;
     SimTransport* transport = nullptr;
     bool alive = true;

@@ -76,6 +76,10 @@ void SimNetwork::Corrupt(const std::string& from, const std::string& to,
   fabric_->Corrupt(fabric_->IdOf(from), fabric_->IdOf(to), std::move(change));
 }
 
+void SimNetwork::SetIdentity(const std::string& name, PeerIdentity identity) {
+  fabric_->SetIdentity(fabric_->IdOf(name), std::move(identity));
+}
+
 uint64_t SimNetwork::trace_hash() const { return fabric_->trace_hash(); }
 
 const std::vector<std::string>& SimNetwork::trace() const { return fabric_->trace(); }

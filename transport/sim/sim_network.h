@@ -29,6 +29,7 @@
 #include "core/bytes.h"
 #include "core/clock.h"
 #include "core/function.h"
+#include "transport/identity.h"
 #include "weft/engine.h"
 
 namespace weft {
@@ -128,6 +129,10 @@ class SimNetwork {
   // Lets `change` do something to the next batch from one node to the other.
   void Corrupt(const std::string& from, const std::string& to,
                Function<void(std::vector<std::byte>&)> change);
+
+  // What others see in PathInfo::identity of connections with this node that come up from now on,
+  // as if TLS had proved it. Before: that nobody has proved who it is.
+  void SetIdentity(const std::string& name, PeerIdentity identity);
 
   // --- proof ------------------------------------------------------------------------------------
 

@@ -49,6 +49,25 @@ TEST_F(SimNetworkTest, EveryEngineThatIsAskedForIsTheOne) {
   }
 }
 
+TEST_F(SimNetworkTest, EachSideSeesWhoTheOtherHasProvedToBe) {
+  Listen("db");
+  {
+    const auto [client, server] = Pair("app", "db");
+    for (Endpoint* const end : {client, server}) {
+      EXPECT_EQ(end->connection().path().identity.authentication, Authentication::kNone);
+    }
+  }
+  PeerIdentity identity;
+  identity.authentication = Authentication::kPreSharedKey;
+  identity.psk_name = "fleet";
+  network_->SetIdentity("app", identity);
+  identity.psk_name = "store";
+  network_->SetIdentity("db", identity);
+  const auto [client, server] = Pair("app", "db");
+  EXPECT_EQ(client->connection().path().identity.psk_name, "store");
+  EXPECT_EQ(server->connection().path().identity.psk_name, "fleet");
+}
+
 TEST_F(SimNetworkTest, BytesTakeTheTimeOfTheirBandwidth) {
   Listen("db");
   const auto [client, server] = Pair("app", "db");

@@ -231,6 +231,7 @@ absl::Status SimTransport::Admit(const Hello& hello) {
   peer.remote_id = hello.id;
   peer.listener = hello.listener;
   peer.connection->facts().peer_hello = hello.text;
+  peer.connection->facts().path.identity = fabric_->identity(hello.node);
   absl::StatusOr<ConnectionHandler*> handler = listener.acceptor().OnIncoming(*peer.connection);
   absl::Status status = handler.status();
   Welcome welcome{node_,
@@ -280,6 +281,7 @@ absl::Status SimTransport::StartLink(Peer& peer, bool active, uint64_t nonce,
   ConnectionFacts& facts = peer.connection->facts();
   facts.path = links_.path();
   facts.path.peer = fabric_->NameOf(peer.node);
+  facts.path.identity = fabric_->identity(peer.node);
   facts.path.server_engines = 1;  // which every wish means
   facts.candidates = {{PathKind::kSim, PathCandidate::Outcome::kChosen, "the simulated network",
                        LinkKind::kSimulated}};
