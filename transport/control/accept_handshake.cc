@@ -275,20 +275,8 @@ absl::StatusOr<HandshakeStep> AcceptHandshake::StartAttempt(const PathTry& wante
   }
   WEFT_ASSIGN_OR_RETURN(plan.domain, OpenDomain(own_offer()));
   const LinkDomain& links = plan.domain->links();
-  const bool sequences = HasFeature(server_.features, kSequencesFeature);
-  plan.agreement = {client_.connection_index,
-                    client_.connection_token,
-                    client_.limits.window_slots,
-                    server_.limits.window_slots,
-                    std::min(wanted.batch_bytes, links.slot_bytes()),
-                    HasFeature(server_.features, kRequestsFeature),
-                    HasFeature(server_.features, kLeasesFeature),
-                    sequences ? client_.first_sequence : 0,
-                    sequences ? server_.first_sequence : 0,
-                    RequiresEncryption(own_.limits, client_.limits),
-                    HasFeature(server_.features, kProofsFeature),
-                    client_.batch_proof,
-                    server_.batch_proof};
+  plan.agreement = Agree(client_, server_, /*as_client=*/false,
+                         std::min(wanted.batch_bytes, links.slot_bytes()));
   step.Send(ControlType::kPathReady, Encode(PathReady{wanted.candidate,
                                                       links.address(),
                                                       {plan.peer.nonce, plan.peer.nonce_low},

@@ -105,10 +105,6 @@ struct HandshakeStep {
 
 // Where the bytes of this path leave the host unsealed: it cannot be had.
 void WithdrawIfUnsealed(PathOffer* offer);
-// Either side's word is enough.
-inline bool RequiresEncryption(const ControlLimits& own, const ControlLimits& peer) {
-  return own.require_encryption || peer.require_encryption;
-}
 // What the reason for a path says of sealing: ", ..."; empty: framing does not seal it.
 std::string SealingReason(const OwnSide& own, const ControlLimits& peer, PathKind kind);
 // Of the candidates of `facts`: this one is not taken, for `reason`.
