@@ -241,7 +241,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   Sent Refuse(ClientCall& call, absl::Status why);
   // What the server is told, if it knows of priorities.
   Priority Told(Priority priority) const;
-  bool SendCancel(SlabHandle slot);
+  bool SendCancel(CallId id);
   void PumpCalls(Priority least);
   CallbackCall& MakeCallbackCall();
 
