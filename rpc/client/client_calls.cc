@@ -169,7 +169,7 @@ WEFT_COLD uint32_t TimeLeftUs(const ClientCall& call, Clock& clock) {
   return ToRemainingUs(remaining_us);
 }
 
-ClientCalls::ClientCalls(Host* host, EngineCore& engine, const std::string& address,
+ClientCalls::ClientCalls(ClientCallsHost* host, EngineCore& engine, const std::string& address,
                          const ChannelOptions& options, ClientCalls* front)
     : max_reply_bytes_(options.max_reply_bytes),
       methods_(front != nullptr ? front->methods_.bound() : nullptr),
@@ -328,7 +328,7 @@ void ClientCalls::Start(ClientCall& call) {
 }
 
 void ClientCalls::StartAttempt(ClientCall& call) {
-  if (SendAttempt(call)) return;
+  if (SendAttempt(call) != Sent::kNotNow) return;
   if (ended_) {
     // Not CANCELLED: a callback that starts a cancelled call again would do so for ever.
     absl::Status ended = absl::FailedPreconditionError(
@@ -352,7 +352,7 @@ void ClientCalls::StartAttempt(ClientCall& call) {
   if (connection_ == nullptr || leaving_) host_.OnCallWaits();
 }
 
-ClientCalls::Sent ClientCalls::TrySendAttempt(ClientCall& attempt) {
+ClientCalls::Sent ClientCalls::SendAttempt(ClientCall& attempt) {
   if (!waiting_.may_pass(attempt.priority)) return Sent::kNotNow;
   if (next_ != nullptr) return SendAtNext(attempt);
   if (connection_ != nullptr) return TrySend(attempt);
