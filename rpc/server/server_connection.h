@@ -35,11 +35,12 @@
 #include "core/cache_line.h"
 #include "core/huge_page_arena.h"
 #include "core/intrusive_list.h"
+#include "core/near_array.h"
 #include "core/priority_lists.h"
 #include "rpc/bulk/transfer_queue.h"
 #include "rpc/peer/served_peer.h"
 #include "rpc/server/admission.h"
-#include "rpc/server/call_slots.h"
+#include "rpc/server/call_slot.h"
 #include "rpc/server/client_access.h"
 #include "rpc/server/dispatch.h"
 #include "rpc/server/one_way_calls.h"
@@ -219,9 +220,9 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void CompleteOneWay(ServerCall& call, const absl::Status& status);
   void OnCancel(ByteSpan frame);
   ServerCall* TakeSlot(CallId id);
-  CallSlots::Slot* ReachSlot(uint32_t slot);
-  void RefuseSlot(const CallSlots::Slot* slot);
-  static bool TakeEarlyCancel(CallSlots::Slot& slot);
+  CallSlot* ReachSlot(uint32_t slot);
+  void RefuseSlot(const CallSlot* slot);
+  static bool TakeEarlyCancel(CallSlot& slot);
   bool IsAdmitted(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
                   ByteSpan body);
   bool IsDecoded(ServerCall& call, const MethodEntry& entry, ByteSpan body);
@@ -255,8 +256,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   // What every call touches, in one or two cache lines, which begin with the base classes. `core_`
   // is constant after construction, max_..._ once open.
   ServerCore& core_;
-  Connection* connection_;  // null: gone, or given up
-  CallSlots slots_;         // as many as both sides allow
+  Connection* connection_;     // null: gone, or given up
+  NearArray<CallSlot> slots_;  // as many as both sides allow
   uint16_t running_ = 0;
   uint16_t waiting_replies_ = 0;  // in waiting_
   bool closed_ = false;
