@@ -157,8 +157,11 @@ WEFT_APART void ServerConnection::OnRequest(Connection&, ByteSpan message) {
   ByteSpan body;
   const RequestHeader header = DecodeRequest(message, &body);
   ServerCall* const call = TakeSlot(header.id);
-  if (call != nullptr && !IsStopped(*call, header.method)) [[likely]]
-    Accept(*call, header, body);
+  if (call == nullptr) [[unlikely]]
+    return;
+  if (is_guarded_ && IsStopped(*call, header.method, /*counts=*/true)) [[unlikely]]
+    return;
+  Accept(*call, header, body);
 }
 
 WEFT_COLD void ServerConnection::OnOtherFrame(ByteSpan frame) {
@@ -194,7 +197,7 @@ WEFT_COLD void ServerConnection::OnRequestWithMore(ByteSpan frame, uint16_t kind
   ServerCall* const call = TakeSlot(header.id);
   if (call == nullptr) return;
   call->priority_ = PriorityOf(kind);
-  if (is_guarded_ && Stop(*call, header.method, /*counts=*/!once.attempt)) return;
+  if (is_guarded_ && IsStopped(*call, header.method, /*counts=*/!once.attempt)) return;
   if (count > 0) call->TakeWindows(std::span(windows).first(count));
   absl::Status taken = TakeBeside(*call, extras, std::move(metadata), body, attachment);
   if (!taken.ok()) return Refuse(*call, std::move(taken));
@@ -202,14 +205,10 @@ WEFT_COLD void ServerConnection::OnRequestWithMore(ByteSpan frame, uint16_t kind
   Accept(*call, header, body);
 }
 
-// Whether the client may not call the method, or not now: then the call has been answered so.
-WEFT_INLINE bool ServerConnection::IsStopped(ServerCall& call, uint16_t method) {
-  return is_guarded_ && Stop(call, method, /*counts=*/true);
-}
-
-// The rest, for servers with an authorizer or limits. It `counts` towards these, unless it is an
-// attempt of a call that runs exactly once.
-WEFT_APART bool ServerConnection::Stop(ServerCall& call, uint16_t method, bool counts) {
+// Whether the client may not call the method, or not now: then the call has been answered so. It
+// `counts` towards the limits, unless it is an attempt of a call that runs exactly once.
+// REQUIRES: is_guarded_.
+WEFT_APART bool ServerConnection::IsStopped(ServerCall& call, uint16_t method, bool counts) {
   absl::Status why;
   if (access_ != nullptr && !access_->MayCall(method)) {
     why = access_->Refuse(method);
@@ -258,9 +257,12 @@ WEFT_INLINE void ServerConnection::Accept(ServerCall& call, const RequestHeader&
                                           ByteSpan body) {
   ++core_.stats().requests;
   const MethodEntry* const entry = core_.methods().Find(header.method);
-  if (IsAdmitted(call, entry, header, body) && IsDecoded(call, *entry, body)) [[likely]]
-    return Run(call, *entry);
-  RunOwnOrRefuse(call, entry, header, body);
+  if (!IsAdmitted(call, entry, header, body) || !IsDecoded(call, *entry, body)) [[unlikely]]
+    return RunOwnOrRefuse(call, entry, header, body);
+  if (entry->executor != nullptr && HandOver(call, *entry, /*watch=*/true)) [[unlikely]]
+    return;
+  if (call.RunHere(*entry->method, *entry->service)) [[likely]]
+    AnswerInTurn(call);
 }
 
 // The slot of a new call, if the client may use it; else ends the connection.
@@ -347,13 +349,6 @@ WEFT_COLD void ServerConnection::RunOwnOrRefuse(ServerCall& call, const MethodEn
   Complete(call, call.WhyRefused(entry, header.method, body));
 }
 
-WEFT_INLINE void ServerConnection::Run(ServerCall& call, const MethodEntry& entry) {
-  if (entry.executor != nullptr && HandOver(call, entry, /*watch=*/true)) [[unlikely]]
-    return;
-  if (call.RunHere(*entry.method, *entry.service)) [[likely]]
-    AnswerInTurn(call);
-}
-
 // --- streams ------------------------------------------------------------------------------------
 
 void ServerConnection::OnStreamFrame(ByteSpan frame) {
@@ -425,7 +420,7 @@ void ServerConnection::OnOneWay(ByteSpan frame) {
   call.priority_ = PriorityOf(kind);
   ++running_;
   one_way_.Add(call);
-  if (IsStopped(call, header.method)) [[unlikely]]
+  if (is_guarded_ && IsStopped(call, header.method, /*counts=*/true)) [[unlikely]]
     return;
   if (!IsAdmitted(call, entry, header, body)) [[unlikely]]
     return Complete(call, call.WhyRefused(entry, header.method, body));

@@ -206,8 +206,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void OnRequest(Connection& connection, ByteSpan message);
   void OnOtherFrame(ByteSpan frame);
   void OnRequestWithMore(ByteSpan frame, uint16_t kind);
-  bool IsStopped(ServerCall& call, uint16_t method);
-  bool Stop(ServerCall& call, uint16_t method, bool counts);
+  bool IsStopped(ServerCall& call, uint16_t method, bool counts);
   void Refuse(ServerCall& call, absl::Status why);
   absl::Status TakeBeside(ServerCall& call, ByteSpan extras, Metadata metadata, ByteSpan body,
                           ByteSpan attachment);
@@ -228,7 +227,6 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   bool IsDecoded(ServerCall& call, const MethodEntry& entry, ByteSpan body);
   void RunOwnOrRefuse(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
                       ByteSpan body);
-  void Run(ServerCall& call, const MethodEntry& entry);
   void RunAside(ServerCall& call, const MethodEntry& entry);
 
   void AnswerInTurn(ServerCall& call);
