@@ -14,8 +14,8 @@
 //
 // Threads: one engine's. Lifetime: a member of its connection; host and list outlive it, and the
 //   link outlives Stop() of it.
-// Errors: a refusal is false or null. Who was refused calls AwaitRoom(), and the host tells it when
-//   there may be room.
+// Errors: a refusal is false or null. Who was refused sets awaits_room(), and hears of it from the
+//   host when there may be room.
 // Invariants: credit_window.h. While open and without a reservation, a sender with an open slot is
 //   in the list.
 #pragma once
@@ -152,7 +152,6 @@ class BatchSender final : public ListNode<FlushTag> {
   // --- those who were refused -------------------------------------------------------------------
 
   // Somebody waits for OnWritable().
-  void AwaitRoom() { awaits_room_ = true; }
   bool awaits_room() const { return awaits_room_; }
   void set_awaits_room(bool awaits) { awaits_room_ = awaits; }
 

@@ -304,7 +304,7 @@ MessageSpace FramedConnection::AppendSlowly(size_t bytes) {
   if (bytes > sender_.eager_bytes()) [[unlikely]]
     return AppendLarge(bytes);
   if (sender_.seals() && remote_.holds_messages()) [[unlikely]] {
-    sender_.AwaitRoom();
+    sender_.set_awaits_room(true);
     return {};
   }
   return sender_.AppendToNextSlot(bytes);
