@@ -301,8 +301,9 @@ HandshakeStep AcceptHandshake::OpenIfBothUp() {
   HandshakeStep step;
   if (!link_up_ || !peer_up_) return step;
   // Others may have come first. The control connection gives it back.
-  step.client = listener_->shared->KeyOf(connection_.facts->path.identity, connection_.peer_host);
-  const absl::Status taken = listener_->TakeConnection(step.client);
+  step.client_key =
+      listener_->shared->KeyOf(connection_.facts->path.identity, connection_.peer_host);
+  const absl::Status taken = listener_->TakeConnection(step.client_key);
   if (!taken.ok()) return Refuse(taken);
   ChooseCandidate(connection_.facts, candidate_,
                   StrCat(ChosenReason(server_.host, client_.host, own_offer(), peer_offer()),
