@@ -492,11 +492,7 @@ void ServerConnection::Complete(ServerCall& call, absl::Status status) {
   }
   call.CountOut(status);
   call.status_ = std::move(status);
-  AnswerSlowly(call);
-}
-
-// One of an asynchronous handler, an error, a reply that must wait, or one that cannot be sent.
-void ServerConnection::AnswerSlowly(ServerCall& call) {
+  // The reply of an asynchronous handler, an error, one that must wait, or one that cannot be sent.
   if (connection_ == nullptr) return Free(call);
   call.state_ = ServerCall::State::kReplying;
   if (!waiting_.may_pass(call.priority_) || !TrySend(call)) {

@@ -230,7 +230,6 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void RunAside(ServerCall& call, const MethodEntry& entry);
 
   void AnswerInTurn(ServerCall& call);
-  void AnswerSlowly(ServerCall& call);
   absl::Status CheckReply(const ServerCall& call) const;
   bool TrySend(ServerCall& call);
   bool TrySendReply(ServerCall& call);
