@@ -171,7 +171,7 @@ ClientCalls::Sent Balancer::TryAt(ClientCall& call, BalancedServer& server) {
   ClientCalls& calls = server.calls();
   call.carrier = &calls;
   calls.PrefetchIfCold();
-  const ClientCalls::Sent sent = calls.TrySendAttempt(call);
+  const ClientCalls::Sent sent = calls.SendAttempt(call);
   if (sent != ClientCalls::Sent::kNotNow) {
     front_.calls().SetLastServer(&calls);
     return sent;

@@ -91,7 +91,7 @@ void ClientCalls::SetNext(ClientCalls* next) {
 ClientCalls::Sent ClientCalls::SendAtNext(ClientCall& call) {
   ClientCalls& next = *next_;
   call.carrier = &next;
-  const Sent sent = next.TrySendAttempt(call);
+  const Sent sent = next.SendAttempt(call);
   if (sent != Sent::kNotNow) {
     next.FlushUnlessInTurn();
     return sent;

@@ -38,11 +38,6 @@ size_t BytesOf(const ClientCall& call) {
   return call.request != nullptr ? RequestBytes(*call.request) : RequestBytes(call.encoded);
 }
 
-SlabHandle HandleOf(ByteSpan frame) {
-  const CallId id = CallIdOf(frame);
-  return {id.slot, id.generation};
-}
-
 // How the reply travels. REQUIRES: call.layouts.
 LayoutSide ReplySide(const ClientCall& call) {
   const LayoutSide& side = call.layouts->reply;
@@ -174,7 +169,7 @@ WEFT_COLD uint32_t TimeLeftUs(const ClientCall& call, Clock& clock) {
   return ToRemainingUs(remaining_us);
 }
 
-ClientCalls::ClientCalls(Host* host, EngineCore& engine, const std::string& address,
+ClientCalls::ClientCalls(ClientCallsHost* host, EngineCore& engine, const std::string& address,
                          const ChannelOptions& options, ClientCalls* front)
     : max_reply_bytes_(options.max_reply_bytes),
       methods_(front != nullptr ? front->methods_.bound() : nullptr),
@@ -333,7 +328,7 @@ void ClientCalls::Start(ClientCall& call) {
 }
 
 void ClientCalls::StartAttempt(ClientCall& call) {
-  if (SendAttempt(call)) return;
+  if (SendAttempt(call) != Sent::kNotNow) return;
   if (ended_) {
     // Not CANCELLED: a callback that starts a cancelled call again would do so for ever.
     absl::Status ended = absl::FailedPreconditionError(
@@ -357,7 +352,7 @@ void ClientCalls::StartAttempt(ClientCall& call) {
   if (connection_ == nullptr || leaving_) host_.OnCallWaits();
 }
 
-ClientCalls::Sent ClientCalls::TrySendAttempt(ClientCall& attempt) {
+ClientCalls::Sent ClientCalls::SendAttempt(ClientCall& attempt) {
   if (!waiting_.may_pass(attempt.priority)) return Sent::kNotNow;
   if (next_ != nullptr) return SendAtNext(attempt);
   if (connection_ != nullptr) return TrySend(attempt);
@@ -439,29 +434,28 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t
   if (!possible.ok()) return Refuse(call, std::move(possible));
   const uint32_t windows = call.loan != nullptr ? call.loan->size() : 0;
   const size_t windows_end = kCallHeaderBytes + windows * kWindowBytes;
-  SlabHandle handle;
-  SentCalls::Slot* const slot = sent_.TakeFor(call.priority, &handle);
+  CallId id;
+  SentCalls::Slot* const slot = sent_.TakeFor(call.priority, &id);
   if (slot == nullptr) return Sent::kNotNow;
   const size_t frame_bytes =
       windows_end + beside.bytes_before() + message_bytes + beside.bytes_behind();
   const absl::StatusOr<std::byte*> frame = connection_->Reserve(frame_bytes);
   if (!frame.ok()) {
-    sent_.GiveBack(handle);
+    sent_.GiveBack(id);
     return Sent::kNotNow;
   }
   if (call.loan != nullptr) {
-    absl::Status lent = lent_.Lend(*connection_, *call.loan, {handle.slot, handle.generation},
-                                   *frame + kCallHeaderBytes);
+    absl::Status lent = lent_.Lend(*connection_, *call.loan, id, *frame + kCallHeaderBytes);
     if (!lent.ok()) {
       connection_->Abandon();
-      sent_.GiveBack(handle);
+      sent_.GiveBack(id);
       return Refuse(call, Annotate(std::move(lent), "not sent"));
     }
   }
-  EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call, engine_.clock())},
-                *frame, RequestKind(windows, beside.bits(), Told(call.priority)));
+  EncodeRequest({id, method, RemainingUs(call, engine_.clock())}, *frame,
+                RequestKind(windows, beside.bits(), Told(call.priority)));
   EncodeRequestOf(call, beside.Encode(message_bytes, *frame + windows_end));
-  sent_.FillFor(slot, handle, call, connection_->Commit(frame_bytes));
+  sent_.FillFor(slot, id, call, connection_->Commit(frame_bytes));
   return Sent::kYes;
 }
 
@@ -495,7 +489,7 @@ WEFT_COLD ClientCalls::Sent ClientCalls::Refuse(ClientCall& call, absl::Status w
 
 void ClientCalls::Pump() {
   if (sent_.owes_cancels()) {
-    sent_.SendOwedCancels([this](SlabHandle slot) { return SendCancel(slot); });
+    sent_.SendOwedCancels([this](CallId id) { return SendCancel(id); });
   }
   if (balancer_ != nullptr)
     streams_->MoveWaiting([this](uint64_t key) { return balancer_->ChooseStreams(key); });
@@ -559,7 +553,7 @@ WEFT_COLD void ClientCalls::OnOtherFrame(ByteSpan frame) {
   if (!DecodeReply(frame, &header, &body)) {
     return ProtocolError("a reply whose fields disagree");
   }
-  const SentCalls::Slot* const slot = sent_.Release(HandleOf(frame));
+  const SentCalls::Slot* const slot = sent_.Release(CallIdOf(frame));
   if (slot == nullptr) return ProtocolError("a reply to no call");
   answered_ = true;
   OnOtherReply(frame, *slot);
@@ -598,7 +592,7 @@ bool ClientCalls::some_wait() const { return !waiting_.empty() || streams_->some
 
 // Takes the unused Connection so that OnMessage() can jump here with its arguments in place.
 WEFT_APART void ClientCalls::OnOkReply(Connection&, ByteSpan frame) {
-  const SentCalls::Slot* const slot = sent_.Release(HandleOf(frame));
+  const SentCalls::Slot* const slot = sent_.Release(CallIdOf(frame));
   if (slot == nullptr) [[unlikely]]
     return ProtocolError("a reply to no call");
   answered_ = true;
@@ -653,7 +647,7 @@ void ClientCalls::ProtocolError(std::string_view what) {
 void ClientCalls::OnReleased(ByteSpan frame) {
   CallId id;
   if (!DecodeNotice(frame, &id)) return ProtocolError("a release whose fields disagree");
-  if (!sent_.IsAbandoned({id.slot, id.generation})) {
+  if (!sent_.IsAbandoned(id)) {
     return ProtocolError("a release of what was not cancelled");
   }
   lent_.Release(*connection_, id);
@@ -777,7 +771,7 @@ void ClientCalls::Cancel(ClientCall& call) {
 // Nobody waits for the reply any more. The server is told.
 void ClientCalls::Abandon(ClientCall& call) {
   WEFT_CHECK(call.state == ClientCall::State::kSent);  // Ours: callers have looked
-  sent_.Abandon(call, [this](SlabHandle slot) { return SendCancel(slot); });
+  sent_.Abandon(call, [this](CallId id) { return SendCancel(id); });
   if (leaving_) host_.OnCallsLeft();
   FlushUnlessInTurn();
 }
@@ -789,10 +783,10 @@ void ClientCalls::Drop(ClientCall& call) {
 }
 
 // False: there is no room now.
-bool ClientCalls::SendCancel(SlabHandle slot) {
+bool ClientCalls::SendCancel(CallId id) {
   const absl::StatusOr<std::byte*> frame = connection_->Reserve(kCallHeaderBytes);
   if (!frame.ok()) return false;
-  EncodeCancel({slot.slot, slot.generation}, *frame);
+  EncodeCancel(id, *frame);
   connection_->Commit(kCallHeaderBytes);
   return true;
 }

@@ -52,11 +52,10 @@ class ClientStreams;
 
 class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
  public:
-  using Host = ClientCallsHost;
   enum class Sent : uint8_t { kYes = 1, kNotNow = 2, kCompleted = 3 };
 
   // `front`: of the channel that this is one of many servers of; outlives this. Null: it is none.
-  ClientCalls(Host* host, EngineCore& engine, const std::string& address,
+  ClientCalls(ClientCallsHost* host, EngineCore& engine, const std::string& address,
               const ChannelOptions& options, ClientCalls* front = nullptr);
   ~ClientCalls();
   ClientCalls(const ClientCalls&) = delete;
@@ -155,9 +154,8 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
 
   // Sends an attempt, queues it, or completes it at once with an error.
   void StartAttempt(ClientCall& attempt);
-  // Sends it, or completes it. False: there is no room now, and nothing has happened.
-  bool SendAttempt(ClientCall& attempt) { return TrySendAttempt(attempt) != Sent::kNotNow; }
-  Sent TrySendAttempt(ClientCall& attempt);
+  // Sends it, or completes it. kNotNow: there is no room, and nothing has happened.
+  Sent SendAttempt(ClientCall& attempt);
   // It will not be completed: nobody waits for it any more. REQUIRES: kSent.
   void Drop(ClientCall& attempt);
   bool ended() const { return ended_; }  // after Shutdown()
@@ -168,8 +166,8 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
 
   // A call of a small request, if it were started now, would not be queued.
   bool HasRoom();
-  // Host::OnRoom() comes once, when there is room; the channel wants a connection until then.
-  // REQUIRES: !HasRoom().
+  // ClientCallsHost::OnRoom() comes once, when there is room; the channel wants a connection until
+  // then. REQUIRES: !HasRoom().
   void WantRoom();
   void WantNoRoom() { waiting_.SetRoomWanted(false); }
 
@@ -241,7 +239,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   Sent Refuse(ClientCall& call, absl::Status why);
   // What the server is told, if it knows of priorities.
   Priority Told(Priority priority) const;
-  bool SendCancel(SlabHandle slot);
+  bool SendCancel(CallId id);
   void PumpCalls(Priority least);
   CallbackCall& MakeCallbackCall();
 
@@ -278,7 +276,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   alignas(kCacheLineBytes) MethodTable methods_;
 
   // The rest. Constant after construction:
-  Host& host_;
+  ClientCallsHost& host_;
   EngineCore& engine_;
   const std::string& address_;
   const ChannelOptions& options_;

@@ -35,7 +35,7 @@ class KeptConnection final : public LoopbackConnection {
   std::vector<Bytes> frames;
 };
 
-class Host final : public ClientCalls::Host {
+class Host final : public ClientCallsHost {
  public:
   void OnOpen(Connection&) override {}
   void OnWritable() override {}

@@ -73,7 +73,7 @@ class LaneStates;
 class LocalMemory;
 struct BalancingOptions;
 
-class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Host,
+class alignas(kCacheLineBytes) ClientConnection final : private ClientCallsHost,
                                                         private PeerSession::Caller,
                                                         private Timer,
                                                         public InHugePageArena {
@@ -130,7 +130,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   LocalMemory& SpareByte();
   // The peer is of use: the next loss of the connection is the first one again.
   void PeerAnswered() { backoff_.OnAnswer(); }
-  // As ClientCalls::Host.
+  // As ClientCallsHost.
   void EndConnection(absl::Status reason, std::string_view why) override;
 
   // --- for bridges -------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
   void TakeConnection(Connection& connection) override;
   bool has_calls() override { return is_open() && (!calls_.none_awaited() || SomeWatcherIsBusy()); }
 
-  // ClientCalls::Host.
+  // ClientCallsHost.
   void OnOpen(Connection& connection) override;
   void OnWritable() override;
   void OnClosed(Connection& connection, const absl::Status& why) override;
@@ -228,7 +228,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCalls::Hos
 
   State state_ = State::kIdle;
   bool wanted_ = false;               // kPausing, kLeaving: a watcher waits for the next attempt
-  bool has_none_ = false;             // kLeaving: Host::OnGoaway()'s
+  bool has_none_ = false;             // kLeaving: OnGoaway()'s
   bool moved_ = false;                // kOpen, kLeaving: another process serves there already
   bool gave_way_ = false;             // kConnecting: the last attempt, to the peer's
   Connection* connection_ = nullptr;  // kConnecting, kOpen, kLeaving; kEnded until OnClosed

@@ -118,7 +118,8 @@ void ClientSessions::OnTimer() {
   engine_.timers().Schedule(this, engine_.clock().NowNs() + session_->lease_ns / 3);
   if (call_) return;
   call_.emplace(*this, session_->id, /*patient=*/false);
-  if (!calls_.SendAttempt(*call_)) call_.reset();  // the next time, then
+  if (calls_.SendAttempt(*call_) == ClientCalls::Sent::kNotNow)
+    call_.reset();  // the next time, then
 }
 
 void ClientSessions::GiveUp(const Name& name) {
@@ -146,7 +147,7 @@ void ClientSessions::End() {
   }
   call_.emplace(*this, session_->id, /*patient=*/false);
   call_->asked.set_end(true);
-  if (calls_.SendAttempt(*call_)) return calls_.Flush();
+  if (calls_.SendAttempt(*call_) != ClientCalls::Sent::kNotNow) return calls_.Flush();
   call_.reset();
 }
 

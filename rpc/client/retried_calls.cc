@@ -162,7 +162,7 @@ void RetriedCall::TryHedge() {
   RetriedCalls& all = all_;
   met_.Add(AnyAttempt()->carrier);
   Attempt& hedge = MakeAttempt();
-  if (all.calls_.SendAttempt(hedge)) {  // this may be gone
+  if (all.calls_.SendAttempt(hedge) != ClientCalls::Sent::kNotNow) {  // this may be gone
     ++all.stats_.hedges;
     all.budget_.Take();
     return;

@@ -24,6 +24,7 @@
 #include "core/near_array.h"
 #include "core/slab.h"
 #include "rpc/client/client_call.h"
+#include "rpc/wire/frame.h"
 #include "rpc/wire/service.h"
 
 namespace weft {
@@ -50,22 +51,22 @@ class SentCalls {
 
   // A slot, to be filled with Fill() or given back before anything else. Null: as many are in
   // use as kNormal calls may have.
-  WEFT_INLINE Slot* Take(SlabHandle* handle) {
+  WEFT_INLINE Slot* Take(CallId* id) {
     if (slots_->size() >= most_) [[unlikely]]
       return nullptr;
-    return slots_->Allocate(handle);
+    return slots_->Allocate(id);
   }
-  WEFT_INLINE void GiveBack(SlabHandle handle) { slots_->Free(handle); }
+  WEFT_INLINE void GiveBack(CallId id) { slots_->Free(id); }
   // The request is committed, as message `number` of the connection.
-  WEFT_INLINE static void Fill(Slot* slot, SlabHandle handle, ClientCall& call, uint64_t number) {
+  WEFT_INLINE static void Fill(Slot* slot, CallId id, ClientCall& call, uint64_t number) {
     *slot = {&call, number, false, false};
-    call.slot = handle;
+    call.id = id;
     call.state = ClientCall::State::kSent;
   }
   // A reply has come: the slot, which is free and stays as it is until the next Take(). Null: there
   // is no such call. For an abandoned one OnLateReply() follows.
-  WEFT_INLINE const Slot* Release(SlabHandle handle) {
-    const Slot* const slot = slots_->Release(handle);
+  WEFT_INLINE const Slot* Release(CallId id) {
+    const Slot* const slot = slots_->Release(id);
     if (slot != nullptr && slot->background) [[unlikely]]
       --background_;
     return slot;
@@ -74,41 +75,41 @@ class SentCalls {
   // --- calls of any priority --------------------------------------------------------------------
 
   // Take() and Fill() for those.
-  Slot* TakeFor(Priority priority, SlabHandle* handle) {
-    if (priority == Priority::kControl) return slots_->Allocate(handle);
+  Slot* TakeFor(Priority priority, CallId* id) {
+    if (priority == Priority::kControl) return slots_->Allocate(id);
     if (priority == Priority::kBackground && background_ >= most_background_) return nullptr;
-    return Take(handle);
+    return Take(id);
   }
-  void FillFor(Slot* slot, SlabHandle handle, ClientCall& call, uint64_t number) {
-    Fill(slot, handle, call, number);
+  void FillFor(Slot* slot, CallId id, ClientCall& call, uint64_t number) {
+    Fill(slot, id, call, number);
     slot->background = call.priority == Priority::kBackground;
     background_ += slot->background;
   }
 
   // --- calls that end before their reply --------------------------------------------------------
 
-  // `send_cancel(handle)` tells the server. It returns false if there is no room now.
+  // `send_cancel(id)` tells the server. It returns false if there is no room now.
   // REQUIRES: the call is in a slot.
   template <class SendCancel>
   void Abandon(ClientCall& call, SendCancel&& send_cancel) {
-    Slot& slot = *slots_->Get(call.slot);
+    Slot& slot = *slots_->Get(call.id);
     slot.call = nullptr;
-    slot.cancel_owed = !send_cancel(call.slot);
+    slot.cancel_owed = !send_cancel(call.id);
     ++abandoned_;
     cancels_owed_ += slot.cancel_owed;
   }
   bool owes_cancels() const { return cancels_owed_ > 0; }
   template <class SendCancel>
   void SendOwedCancels(SendCancel&& send_cancel) {
-    slots_->ForEach([&](SlabHandle handle, Slot& slot) {
-      if (!slot.cancel_owed || !send_cancel(handle)) return;
+    slots_->ForEach([&](CallId id, Slot& slot) {
+      if (!slot.cancel_owed || !send_cancel(id)) return;
       slot.cancel_owed = false;
       --cancels_owed_;
     });
   }
   // There is such a slot, and its call has ended. REQUIRES: open.
-  bool IsAbandoned(SlabHandle handle) const {
-    const Slot* const slot = slots_->Get(handle);
+  bool IsAbandoned(CallId id) const {
+    const Slot* const slot = slots_->Get(id);
     return slot != nullptr && slot->call == nullptr;
   }
   // REQUIRES: `slot` is of Release(), and its call is null.

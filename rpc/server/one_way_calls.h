@@ -14,7 +14,7 @@
 
 #include "core/intrusive_list.h"
 #include "core/timer_wheel.h"
-#include "rpc/server/call_slots.h"
+#include "rpc/server/call_slot.h"
 #include "rpc/server/server_call.h"
 #include "transport/engine.h"
 
@@ -26,7 +26,7 @@ class OneWayCalls final : private Timer {
 
   uint32_t size() const { return size_; }
   // What they have in the place of a slot of the client's.
-  CallSlots::Slot* nowhere() { return &nowhere_; }
+  CallSlot* nowhere() { return &nowhere_; }
 
   void Add(ServerCall& call) {
     running_.PushBack(&call);
@@ -54,7 +54,7 @@ class OneWayCalls final : private Timer {
   EngineCore& engine_;
   IntrusiveList<ServerCall> running_;
   uint32_t size_ = 0;
-  CallSlots::Slot nowhere_;
+  CallSlot nowhere_;
 };
 
 }  // namespace weft

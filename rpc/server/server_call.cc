@@ -177,8 +177,8 @@ FrameMemory& FrameMemoryOf(ServerContext& context) {
 
 EngineCore& ServerCall::engine() const { return connection_->core().engine(); }
 
-void ServerCall::BeginStream(ServerStreams& streams, ServerConnection* connection,
-                             CallSlots::Slot* slot, CallId id) {
+void ServerCall::BeginStream(ServerStreams& streams, ServerConnection* connection, CallSlot* slot,
+                             CallId id) {
   Begin(connection, slot, id);
   if (stream_ == nullptr) stream_ = std::make_unique<ServerStream>(this);
   stream_->Begin(streams);

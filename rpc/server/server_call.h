@@ -32,7 +32,7 @@
 #include "core/intrusive_list.h"
 #include "rpc/coroutine/frame_memory.h"
 #include "rpc/server/admission.h"
-#include "rpc/server/call_slots.h"
+#include "rpc/server/call_slot.h"
 #include "rpc/server/server_bulk.h"
 #include "rpc/server/server_extras.h"
 #include "rpc/server/server_streams.h"
@@ -130,7 +130,7 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   enum class State : uint8_t { kFree = 1, kRunning = 2, kReplying = 3 };
 
   // kFree -> kRunning, for a request of that connection.
-  void Begin(ServerConnection* connection, CallSlots::Slot* slot, CallId id) {
+  void Begin(ServerConnection* connection, CallSlot* slot, CallId id) {
     connection_ = connection;
     slot_ = slot;
     id_ = id;
@@ -141,13 +141,12 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
     cancelled_.store(false, std::memory_order_relaxed);
   }
   // The same for a one-way message; `slot`: none of the client's.
-  void BeginOneWay(ServerConnection* connection, CallSlots::Slot* slot) {
+  void BeginOneWay(ServerConnection* connection, CallSlot* slot) {
     Begin(connection, slot, {});
     uses_more_ = is_one_way_ = true;
   }
   // The same for a stream.
-  void BeginStream(ServerStreams& streams, ServerConnection* connection, CallSlots::Slot* slot,
-                   CallId id);
+  void BeginStream(ServerStreams& streams, ServerConnection* connection, CallSlot* slot, CallId id);
   // It came with windows.
   void TakeWindows(std::span<const Window> windows);
   // Sets the deadline, counted from the start of the turn, or from when the message that brings
@@ -230,7 +229,7 @@ class alignas(kCacheLineBytes) ServerCall final : public internal::HandledCall, 
   uint32_t request_bytes_ = 0;  // encoded; 0: refused
   uint32_t reply_bytes_ = 0;    // of the last call that was answered
   // The rest.
-  CallSlots::Slot* slot_ = nullptr;      // while not kFree
+  CallSlot* slot_ = nullptr;             // while not kFree
   ServerCall* next_finished_ = nullptr;  // FinishedCalls
   ServerCall* next_spare_ = nullptr;     // ServerCalls
   // Made on the handler's thread, seen by the engine's; own.

@@ -5,7 +5,8 @@
 
 #include <vector>
 
-#include "rpc/server/call_slots.h"
+#include "core/near_array.h"
+#include "rpc/server/call_slot.h"
 
 namespace weft {
 namespace {
@@ -40,14 +41,14 @@ TEST(ServerCalls, KeepsNoMoreThanItsBoundBesideThoseThatRun) {
   for (ServerCall* const call : taken) calls.Give(call);
 }
 
-bool IsInside(const CallSlots::Slot& slot, const CallSlots& slots) {
+bool IsInside(const CallSlot& slot, const NearArray<CallSlot>& slots) {
   const auto* const place = reinterpret_cast<const std::byte*>(&slot);
   const auto* const begin = reinterpret_cast<const std::byte*>(&slots);
   return place >= begin && place < begin + sizeof(slots);
 }
 
-TEST(CallSlots, OneIsInsideAndWithASecondAllHaveTheirPlace) {
-  CallSlots slots;
+TEST(CallSlot, OneIsInsideAndWithASecondAllHaveTheirPlace) {
+  NearArray<CallSlot> slots;
   slots.Reserve(3);
   EXPECT_EQ(slots.size(), 0u);
   slots.Grow();
@@ -56,14 +57,14 @@ TEST(CallSlots, OneIsInsideAndWithASecondAllHaveTheirPlace) {
   slots.Grow();
   EXPECT_FALSE(IsInside(slots[0], slots));
   EXPECT_EQ(slots[0].generation, 7u);
-  const CallSlots::Slot* const first = &slots[0];
+  const CallSlot* const first = &slots[0];
   slots.Grow();
   EXPECT_EQ(&slots[0], first);
   EXPECT_EQ(slots.size(), slots.capacity());
 }
 
-TEST(CallSlots, OnlyANewerGenerationFindsASlotFree) {
-  CallSlots::Slot slot;
+TEST(CallSlot, OnlyANewerGenerationFindsASlotFree) {
+  CallSlot slot;
   EXPECT_TRUE(slot.IsFreeFor(0)) << "nobody has used it";
   EXPECT_TRUE(slot.IsFreeFor(0xFFFFFFFF));
   slot.used = true;

@@ -113,14 +113,18 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
   connection_ = nullptr;
   closed_ = true;
   ++running_;  // keeps this alive for now
-  slots_.ForEachTaken([this](const CallSlots::Slot& slot) {
+  for (const CallSlot& slot : slots_) {
+    if (slot.call == nullptr) continue;
     ServerCall& call = *slot.call;
-    if (call.state_ == ServerCall::State::kReplying) return Free(call);
+    if (call.state_ == ServerCall::State::kReplying) {
+      Free(call);
+      continue;
+    }
     call.StopTransfers(absl::UnavailableError("the client is gone"));
-    if (slot.call == nullptr) return;  // it waited for the last of them
-    if (call.record() != nullptr && core_.records().OnConnectionLost(call)) return;
+    if (slot.call == nullptr) continue;  // it waited for the last of them
+    if (call.record() != nullptr && core_.records().OnConnectionLost(call)) continue;
     call.SetCancelled();
-  });
+  }
   if (streams_ != nullptr) streams_->Close();
   if (!told_moved_) one_way_.CancelAll();  // else its client has only gone on elsewhere
   if (peer_ != nullptr && transfers_.none_posted()) peer_->OnHalfQuiet();
@@ -132,7 +136,9 @@ void ServerConnection::CancelAll() {
   if (connection_ != nullptr) {
     connection_->prefetch().Unregister(HotBytes().data(), HotBytes().size());
   }
-  slots_.ForEachTaken([](const CallSlots::Slot& slot) { slot.call->Cancel(); });
+  for (const CallSlot& slot : slots_) {
+    if (slot.call != nullptr) slot.call->Cancel();
+  }
   if (streams_ != nullptr) streams_->CancelAll();
   one_way_.CancelAll();
 }
@@ -151,8 +157,11 @@ WEFT_APART void ServerConnection::OnRequest(Connection&, ByteSpan message) {
   ByteSpan body;
   const RequestHeader header = DecodeRequest(message, &body);
   ServerCall* const call = TakeSlot(header.id);
-  if (call != nullptr && !IsStopped(*call, header.method)) [[likely]]
-    Accept(*call, header, body);
+  if (call == nullptr) [[unlikely]]
+    return;
+  if (is_guarded_ && IsStopped(*call, header.method, /*counts=*/true)) [[unlikely]]
+    return;
+  Accept(*call, header, body);
 }
 
 WEFT_COLD void ServerConnection::OnOtherFrame(ByteSpan frame) {
@@ -188,7 +197,7 @@ WEFT_COLD void ServerConnection::OnRequestWithMore(ByteSpan frame, uint16_t kind
   ServerCall* const call = TakeSlot(header.id);
   if (call == nullptr) return;
   call->priority_ = PriorityOf(kind);
-  if (is_guarded_ && Stop(*call, header.method, /*counts=*/!once.attempt)) return;
+  if (is_guarded_ && IsStopped(*call, header.method, /*counts=*/!once.attempt)) return;
   if (count > 0) call->TakeWindows(std::span(windows).first(count));
   absl::Status taken = TakeBeside(*call, extras, std::move(metadata), body, attachment);
   if (!taken.ok()) return Refuse(*call, std::move(taken));
@@ -196,14 +205,10 @@ WEFT_COLD void ServerConnection::OnRequestWithMore(ByteSpan frame, uint16_t kind
   Accept(*call, header, body);
 }
 
-// Whether the client may not call the method, or not now: then the call has been answered so.
-WEFT_INLINE bool ServerConnection::IsStopped(ServerCall& call, uint16_t method) {
-  return is_guarded_ && Stop(call, method, /*counts=*/true);
-}
-
-// The rest, for servers with an authorizer or limits. It `counts` towards these, unless it is an
-// attempt of a call that runs exactly once.
-WEFT_APART bool ServerConnection::Stop(ServerCall& call, uint16_t method, bool counts) {
+// Whether the client may not call the method, or not now: then the call has been answered so. It
+// `counts` towards the limits, unless it is an attempt of a call that runs exactly once.
+// REQUIRES: is_guarded_.
+WEFT_APART bool ServerConnection::IsStopped(ServerCall& call, uint16_t method, bool counts) {
   absl::Status why;
   if (access_ != nullptr && !access_->MayCall(method)) {
     why = access_->Refuse(method);
@@ -252,9 +257,12 @@ WEFT_INLINE void ServerConnection::Accept(ServerCall& call, const RequestHeader&
                                           ByteSpan body) {
   ++core_.stats().requests;
   const MethodEntry* const entry = core_.methods().Find(header.method);
-  if (IsAdmitted(call, entry, header, body) && IsDecoded(call, *entry, body)) [[likely]]
-    return Run(call, *entry);
-  RunOwnOrRefuse(call, entry, header, body);
+  if (!IsAdmitted(call, entry, header, body) || !IsDecoded(call, *entry, body)) [[unlikely]]
+    return RunOwnOrRefuse(call, entry, header, body);
+  if (entry->executor != nullptr && HandOver(call, *entry, /*watch=*/true)) [[unlikely]]
+    return;
+  if (call.RunHere(*entry->method, *entry->service)) [[likely]]
+    AnswerInTurn(call);
 }
 
 // The slot of a new call, if the client may use it; else ends the connection.
@@ -265,7 +273,7 @@ WEFT_INLINE ServerCall* ServerConnection::TakeSlot(CallId id) {
       return nullptr;
     }
   }
-  CallSlots::Slot& slot = slots_[id.slot];
+  CallSlot& slot = slots_[id.slot];
   if (!slot.IsFreeFor(id.generation)) [[unlikely]] {
     RefuseSlot(&slot);
     return nullptr;
@@ -280,23 +288,23 @@ WEFT_INLINE ServerCall* ServerConnection::TakeSlot(CallId id) {
 }
 
 // Whether it is of the slot's call: a large request is overtaken by the small frames behind it.
-WEFT_COLD bool ServerConnection::TakeEarlyCancel(CallSlots::Slot& slot) {
+WEFT_COLD bool ServerConnection::TakeEarlyCancel(CallSlot& slot) {
   const bool is_its = std::exchange(slot.early_cancel, 0) == slot.generation;
   slot.call->cancelled_.store(is_its, std::memory_order_relaxed);
   return is_its;
 }
 
 // Makes the slots up to this one, if it is among those agreed on: clients use the lowest ones.
-WEFT_COLD CallSlots::Slot* ServerConnection::ReachSlot(uint32_t slot) {
+WEFT_COLD CallSlot* ServerConnection::ReachSlot(uint32_t slot) {
   if (slot >= slots_.capacity()) return nullptr;
   while (slot >= slots_.size()) slots_.Grow();
   // The first may have moved. (Calls that ask for their slot by its number need no such repair, and
   // cost 4 instructions more each.)
-  if (CallSlots::Slot& first = slots_[0]; first.call != nullptr) first.call->slot_ = &first;
+  if (CallSlot& first = slots_[0]; first.call != nullptr) first.call->slot_ = &first;
   return &slots_[slot];
 }
 
-WEFT_COLD void ServerConnection::RefuseSlot(const CallSlots::Slot* slot) {
+WEFT_COLD void ServerConnection::RefuseSlot(const CallSlot* slot) {
   if (slot == nullptr) return ProtocolError("a call slot that was not agreed on");
   if (slot->call != nullptr) return ProtocolError("a call slot that is in use");
   ProtocolError("a call slot's generation that is not new");
@@ -339,13 +347,6 @@ WEFT_COLD void ServerConnection::RunOwnOrRefuse(ServerCall& call, const MethodEn
   }
   ++core_.stats().refused;
   Complete(call, call.WhyRefused(entry, header.method, body));
-}
-
-WEFT_INLINE void ServerConnection::Run(ServerCall& call, const MethodEntry& entry) {
-  if (entry.executor != nullptr && HandOver(call, entry, /*watch=*/true)) [[unlikely]]
-    return;
-  if (call.RunHere(*entry.method, *entry.service)) [[likely]]
-    AnswerInTurn(call);
 }
 
 // --- streams ------------------------------------------------------------------------------------
@@ -419,7 +420,7 @@ void ServerConnection::OnOneWay(ByteSpan frame) {
   call.priority_ = PriorityOf(kind);
   ++running_;
   one_way_.Add(call);
-  if (IsStopped(call, header.method)) [[unlikely]]
+  if (is_guarded_ && IsStopped(call, header.method, /*counts=*/true)) [[unlikely]]
     return;
   if (!IsAdmitted(call, entry, header, body)) [[unlikely]]
     return Complete(call, call.WhyRefused(entry, header.method, body));
@@ -453,7 +454,7 @@ void ServerConnection::CompleteOneWay(ServerCall& call, const absl::Status& stat
 void ServerConnection::OnCancel(ByteSpan frame) {
   CallId id;
   // Its request may come behind.
-  CallSlots::Slot* const slot = DecodeNotice(frame, &id) ? ReachSlot(id.slot) : nullptr;
+  CallSlot* const slot = DecodeNotice(frame, &id) ? ReachSlot(id.slot) : nullptr;
   if (slot == nullptr) return ProtocolError("a cancel that names no call");
   if (slot->call == nullptr) {
     slot->early_cancel = id.generation;
@@ -491,11 +492,7 @@ void ServerConnection::Complete(ServerCall& call, absl::Status status) {
   }
   call.CountOut(status);
   call.status_ = std::move(status);
-  AnswerSlowly(call);
-}
-
-// One of an asynchronous handler, an error, a reply that must wait, or one that cannot be sent.
-void ServerConnection::AnswerSlowly(ServerCall& call) {
+  // The reply of an asynchronous handler, an error, one that must wait, or one that cannot be sent.
   if (connection_ == nullptr) return Free(call);
   call.state_ = ServerCall::State::kReplying;
   if (!waiting_.may_pass(call.priority_) || !TrySend(call)) {
@@ -521,9 +518,10 @@ void ServerConnection::EndSlowReader(std::string_view why) {
   ++core_.stats().slow_readers;
   WEFT_LOG_EVERY_N_SEC(kInfo, 1, "closing the connection of ", path_.peer, ": ", why);
   if (connection_ != nullptr) GiveUp(why);
-  slots_.ForEachTaken([this](const CallSlots::Slot& slot) {
-    if (slot.call->state_ == ServerCall::State::kReplying) Free(*slot.call);
-  });
+  for (const CallSlot& slot : slots_) {
+    const bool waits = slot.call != nullptr && slot.call->state_ == ServerCall::State::kReplying;
+    if (waits) Free(*slot.call);
+  }
 }
 
 void ServerConnection::OnWritable(Connection&) {
@@ -683,7 +681,7 @@ void ServerConnection::FinishEnd() {
 }
 
 bool ServerConnection::TakeBack(ServerCall& call) {
-  const CallSlots::Slot& slot = *call.slot_;
+  const CallSlot& slot = *call.slot_;
   call.bulk_->Stop(absl::CancelledError("nobody waits for its end any more"));
   if (slot.call != &call) return false;  // it waited for the last of them
   if (call.bulk_->quiet()) OnQuiet(call);
@@ -713,7 +711,9 @@ void ServerConnection::SendOwedReleases() {
     if (connection_ == nullptr || !call.release_owed_ || !TrySendReleased(call)) return;
     ForgetRelease(call);
   };
-  slots_.ForEachTaken([&send](const CallSlots::Slot& slot) { send(*slot.call); });
+  for (const CallSlot& slot : slots_) {
+    if (slot.call != nullptr) send(*slot.call);
+  }
   if (streams_ != nullptr) streams_->ForEach(send);
 }
 
@@ -771,14 +771,15 @@ WEFT_INLINE void ServerConnection::FreeAnswered(ServerCall& call) {
 void ServerConnection::CheckInvariants() {
   uint32_t busy = 0, replying = 0, owed = 0;
   uint64_t unsent = 0;
-  slots_.ForEachTaken([&](const CallSlots::Slot& slot) {
+  for (const CallSlot& slot : slots_) {
+    if (slot.call == nullptr) continue;
     const ServerCall& call = *slot.call;
     // Ours: invariants, which tests ask for
     WEFT_CHECK(call.state_ != ServerCall::State::kFree && call.id_.generation == slot.generation);
     ++busy;
     owed += call.release_owed_;
     replying += call.state_ == ServerCall::State::kReplying;
-  });
+  }
   if (streams_ != nullptr) {
     streams_->CheckInvariants();
     streams_->ForEach([&owed](const ServerCall& call) { owed += call.release_owed_; });

@@ -35,11 +35,12 @@
 #include "core/cache_line.h"
 #include "core/huge_page_arena.h"
 #include "core/intrusive_list.h"
+#include "core/near_array.h"
 #include "core/priority_lists.h"
 #include "rpc/bulk/transfer_queue.h"
 #include "rpc/peer/served_peer.h"
 #include "rpc/server/admission.h"
-#include "rpc/server/call_slots.h"
+#include "rpc/server/call_slot.h"
 #include "rpc/server/client_access.h"
 #include "rpc/server/dispatch.h"
 #include "rpc/server/one_way_calls.h"
@@ -205,8 +206,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void OnRequest(Connection& connection, ByteSpan message);
   void OnOtherFrame(ByteSpan frame);
   void OnRequestWithMore(ByteSpan frame, uint16_t kind);
-  bool IsStopped(ServerCall& call, uint16_t method);
-  bool Stop(ServerCall& call, uint16_t method, bool counts);
+  bool IsStopped(ServerCall& call, uint16_t method, bool counts);
   void Refuse(ServerCall& call, absl::Status why);
   absl::Status TakeBeside(ServerCall& call, ByteSpan extras, Metadata metadata, ByteSpan body,
                           ByteSpan attachment);
@@ -219,19 +219,17 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void CompleteOneWay(ServerCall& call, const absl::Status& status);
   void OnCancel(ByteSpan frame);
   ServerCall* TakeSlot(CallId id);
-  CallSlots::Slot* ReachSlot(uint32_t slot);
-  void RefuseSlot(const CallSlots::Slot* slot);
-  static bool TakeEarlyCancel(CallSlots::Slot& slot);
+  CallSlot* ReachSlot(uint32_t slot);
+  void RefuseSlot(const CallSlot* slot);
+  static bool TakeEarlyCancel(CallSlot& slot);
   bool IsAdmitted(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
                   ByteSpan body);
   bool IsDecoded(ServerCall& call, const MethodEntry& entry, ByteSpan body);
   void RunOwnOrRefuse(ServerCall& call, const MethodEntry* entry, const RequestHeader& header,
                       ByteSpan body);
-  void Run(ServerCall& call, const MethodEntry& entry);
   void RunAside(ServerCall& call, const MethodEntry& entry);
 
   void AnswerInTurn(ServerCall& call);
-  void AnswerSlowly(ServerCall& call);
   absl::Status CheckReply(const ServerCall& call) const;
   bool TrySend(ServerCall& call);
   bool TrySendReply(ServerCall& call);
@@ -255,8 +253,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   // What every call touches, in one or two cache lines, which begin with the base classes. `core_`
   // is constant after construction, max_..._ once open.
   ServerCore& core_;
-  Connection* connection_;  // null: gone, or given up
-  CallSlots slots_;         // as many as both sides allow
+  Connection* connection_;     // null: gone, or given up
+  NearArray<CallSlot> slots_;  // as many as both sides allow
   uint16_t running_ = 0;
   uint16_t waiting_replies_ = 0;  // in waiting_
   bool closed_ = false;

@@ -117,25 +117,25 @@ const char* ServerStreams::OnCredit(ByteSpan frame) {
   return call == nullptr ? WhyNotFound(frame) : call->stream().OnCredit(credit);
 }
 
-CallSlots::Slot* ServerStreams::Reach(uint32_t slot) {
+CallSlot* ServerStreams::Reach(uint32_t slot) {
   if (slot >= max_streams_) return nullptr;
   while (slot >= slots_.size()) slots_.Grow();
   // The first may have moved.
-  if (CallSlots::Slot& first = slots_[0]; first.call != nullptr) first.call->slot_ = &first;
+  if (CallSlot& first = slots_[0]; first.call != nullptr) first.call->slot_ = &first;
   return &slots_[slot];
 }
 
 WEFT_INLINE ServerCall* ServerStreams::Find(CallId id) {
   if (id.slot >= slots_.size()) [[unlikely]]
     return nullptr;
-  const CallSlots::Slot& slot = slots_[id.slot];
+  const CallSlot& slot = slots_[id.slot];
   return slot.generation == id.generation ? slot.call : nullptr;
 }
 
 WEFT_COLD const char* ServerStreams::WhyNotFound(ByteSpan frame) {
   const CallId id = CallIdOf(frame);
   if (id.slot < slots_.size()) {
-    const CallSlots::Slot& slot = slots_[id.slot];
+    const CallSlot& slot = slots_[id.slot];
     const auto newer = static_cast<int32_t>(id.generation - slot.generation);
     if (slot.used && (newer < 0 || (newer == 0 && slot.call == nullptr))) return nullptr;
   }
@@ -144,7 +144,7 @@ WEFT_COLD const char* ServerStreams::WhyNotFound(ByteSpan frame) {
 
 WEFT_COLD const char* ServerStreams::OnCancel(ByteSpan frame) {
   CallId id;
-  CallSlots::Slot* const slot = DecodeStreamCancel(frame, &id) ? Reach(id.slot) : nullptr;
+  CallSlot* const slot = DecodeStreamCancel(frame, &id) ? Reach(id.slot) : nullptr;
   if (slot == nullptr) return "a cancel that names no stream";
   if (slot->IsFreeFor(id.generation)) {
     slot->early_cancel = id.generation;  // its open may come behind
@@ -164,7 +164,7 @@ WEFT_COLD const char* ServerStreams::OnOpen(ByteSpan frame) {
   if (!header.extras.empty() && !DecodeExtras(header.extras, &metadata, /*details=*/nullptr)) {
     return "an open of a stream with metadata that makes no sense";
   }
-  CallSlots::Slot* const slot = Reach(header.id.slot);
+  CallSlot* const slot = Reach(header.id.slot);
   if (slot == nullptr) return "a stream slot that was not agreed on";
   if (slot->call != nullptr) return "a stream slot that is in use";
   if (!slot->IsFreeFor(header.id.generation)) return "a stream slot's generation that is not new";
@@ -329,25 +329,29 @@ void ServerStreams::FreeWhenQuiet(ServerCall& call) {
 }
 
 void ServerStreams::CancelAll() {
-  slots_.ForEachTaken([](const CallSlots::Slot& slot) { slot.call->Cancel(); });
+  ForEach([](ServerCall& call) { call.Cancel(); });
 }
 
 void ServerStreams::Close() {
   streams_.Close();
-  slots_.ForEachTaken([this](const CallSlots::Slot& slot) {
+  for (const CallSlot& slot : slots_) {
+    if (slot.call == nullptr) continue;
     ServerCall& call = *slot.call;
-    if (call.state_ == ServerCall::State::kReplying) return LeaveSlot(call);
+    if (call.state_ == ServerCall::State::kReplying) {
+      LeaveSlot(call);
+      continue;
+    }
     call.StopTransfers(absl::UnavailableError("the client is gone"));
-    if (slot.call == nullptr) return;  // it waited for the last of them
+    if (slot.call == nullptr) continue;  // it waited for the last of them
     call.stream().Disconnect();
     call.SetCancelled();
-  });
+  }
 }
 
 void ServerStreams::CheckInvariants() {
   uint32_t taken = 0;
-  slots_.ForEachTaken([&taken](const CallSlots::Slot& slot) {
-    slot.call->stream().CheckInvariants();
+  ForEach([&taken](ServerCall& call) {
+    call.stream().CheckInvariants();
     ++taken;
   });
   WEFT_CHECK(taken <= running_);  // Ours: invariants, which tests ask for

@@ -24,8 +24,9 @@
 
 #include "absl/status/status.h"
 #include "core/bytes.h"
+#include "core/near_array.h"
 #include "rpc/operation/callback_operations.h"
-#include "rpc/server/call_slots.h"
+#include "rpc/server/call_slot.h"
 #include "rpc/stream/stream.h"
 #include "rpc/stream/stream_connection.h"
 #include "rpc/wire/stream_frame.h"
@@ -90,7 +91,9 @@ class ServerStreams {
   // Those in slots. visit(ServerCall&).
   template <class Visit>
   void ForEach(Visit&& visit) {
-    slots_.ForEachTaken([&visit](const CallSlots::Slot& slot) { visit(*slot.call); });
+    for (const CallSlot& slot : slots_) {
+      if (slot.call != nullptr) visit(*slot.call);
+    }
   }
 
   // Streams that have begun, and whose calls are not free again.
@@ -108,7 +111,7 @@ class ServerStreams {
   ServerCall* Find(CallId id);
   // What is wrong with a frame whose call there is not; null: it is stale.
   const char* WhyNotFound(ByteSpan frame);
-  CallSlots::Slot* Reach(uint32_t slot);
+  CallSlot* Reach(uint32_t slot);
   absl::Status Admit(ServerCall& call, const OpenHeader& header, const MethodEntry* entry);
   void Start(ServerCall& call, const MethodEntry& entry);
   absl::Status TakeRequest(ServerCall& call);
@@ -120,8 +123,8 @@ class ServerStreams {
   ServerConnection& connection_;
   const uint32_t max_streams_;
   uint32_t running_ = 0;
-  CallSlots slots_;
-  CallSlots::Slot nowhere_;  // of calls whose slot is free already
+  NearArray<CallSlot> slots_;
+  CallSlot nowhere_;  // of calls whose slot is free already
   StreamConnection streams_;
 };
 

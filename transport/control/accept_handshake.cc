@@ -275,20 +275,8 @@ absl::StatusOr<HandshakeStep> AcceptHandshake::StartAttempt(const PathTry& wante
   }
   WEFT_ASSIGN_OR_RETURN(plan.domain, OpenDomain(own_offer()));
   const LinkDomain& links = plan.domain->links();
-  const bool sequences = HasFeature(server_.features, kSequencesFeature);
-  plan.agreement = {client_.connection_index,
-                    client_.connection_token,
-                    client_.limits.window_slots,
-                    server_.limits.window_slots,
-                    std::min(wanted.batch_bytes, links.slot_bytes()),
-                    HasFeature(server_.features, kRequestsFeature),
-                    HasFeature(server_.features, kLeasesFeature),
-                    sequences ? client_.first_sequence : 0,
-                    sequences ? server_.first_sequence : 0,
-                    RequiresEncryption(own_.limits, client_.limits),
-                    HasFeature(server_.features, kProofsFeature),
-                    client_.batch_proof,
-                    server_.batch_proof};
+  plan.agreement = Agree(client_, server_, /*as_client=*/false,
+                         std::min(wanted.batch_bytes, links.slot_bytes()));
   step.Send(ControlType::kPathReady, Encode(PathReady{wanted.candidate,
                                                       links.address(),
                                                       {plan.peer.nonce, plan.peer.nonce_low},
@@ -313,8 +301,9 @@ HandshakeStep AcceptHandshake::OpenIfBothUp() {
   HandshakeStep step;
   if (!link_up_ || !peer_up_) return step;
   // Others may have come first. The control connection gives it back.
-  step.client = listener_->shared->KeyOf(connection_.facts->path.identity, connection_.peer_host);
-  const absl::Status taken = listener_->TakeConnection(step.client);
+  step.client_key =
+      listener_->shared->KeyOf(connection_.facts->path.identity, connection_.peer_host);
+  const absl::Status taken = listener_->TakeConnection(step.client_key);
   if (!taken.ok()) return Refuse(taken);
   ChooseCandidate(connection_.facts, candidate_,
                   StrCat(ChosenReason(server_.host, client_.host, own_offer(), peer_offer()),

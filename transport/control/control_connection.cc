@@ -363,7 +363,7 @@ void ControlConnection::Perform(HandshakeStep step) {
     }
   }
   if (step.decision == HandshakeStep::Decision::kOpen && listener_ != nullptr) {
-    client_key_ = step.client;
+    client_key_ = step.client_key;
     if (put_out_) return Fail(PutOutError());
     context_->newcomers->BecomeClient(this);
   }

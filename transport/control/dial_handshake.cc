@@ -182,20 +182,8 @@ absl::StatusOr<HandshakeStep> DialHandshake::OnPathReady(ByteSpan body) {
   plan.peer.nonce = ready.nonce.high;
   plan.peer.nonce_low = ready.nonce.low;
   if (current().kind == PathKind::kShm) own_.neighbour->Describe(&plan.peer);
-  const bool sequences = HasFeature(server_.features, kSequencesFeature);
-  plan.agreement = {server_.connection_index,
-                    server_.connection_token,
-                    server_.limits.window_slots,
-                    own_.limits.window_slots,
-                    std::min(ready.batch_bytes, domain->links().slot_bytes()),
-                    HasFeature(server_.features, kRequestsFeature),
-                    HasFeature(server_.features, kLeasesFeature),
-                    sequences ? server_.first_sequence : 0,
-                    sequences ? hello_.first_sequence : 0,
-                    RequiresEncryption(own_.limits, server_.limits),
-                    HasFeature(server_.features, kProofsFeature),
-                    server_.batch_proof,
-                    hello_.batch_proof};
+  plan.agreement = Agree(hello_, server_, /*as_client=*/true,
+                         std::min(ready.batch_bytes, domain->links().slot_bytes()));
   return step;
 }
 

@@ -44,7 +44,7 @@ void WithdrawIfUnsealed(PathOffer* offer) {
 
 std::string SealingReason(const OwnSide& own, const ControlLimits& peer, PathKind kind) {
   if (!own.is_secured || !IsSealedByFraming(kind)) return "";
-  if (!RequiresEncryption(own.limits, peer)) {
+  if (!own.limits.require_encryption && !peer.require_encryption) {
     return ", messages and payloads sealed with AES-256-GCM, one-sided access in the clear";
   }
   return StrCat(", sealed with AES-256-GCM, no one-sided access: ",

@@ -91,7 +91,7 @@ struct HandshakeStep {
   Decision decision = Decision::kWait;
   absl::Status why;           // kEnd
   ControlLimits peer_limits;  // kOpen
-  Nonce128 client = {};       // kOpen, the server's: whose connection is taken (ListenerState)
+  Nonce128 client_key = {};   // kOpen, the server's: whose connection is taken (ListenerState)
 
   void Send(ControlType type, std::string body) { send.push_back({type, std::move(body)}); }
   // The rest of the step: the connection ends, and nothing is said.
@@ -105,10 +105,6 @@ struct HandshakeStep {
 
 // Where the bytes of this path leave the host unsealed: it cannot be had.
 void WithdrawIfUnsealed(PathOffer* offer);
-// Either side's word is enough.
-inline bool RequiresEncryption(const ControlLimits& own, const ControlLimits& peer) {
-  return own.require_encryption || peer.require_encryption;
-}
 // What the reason for a path says of sealing: ", ..."; empty: framing does not seal it.
 std::string SealingReason(const OwnSide& own, const ControlLimits& peer, PathKind kind);
 // Of the candidates of `facts`: this one is not taken, for `reason`.

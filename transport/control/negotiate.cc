@@ -243,6 +243,10 @@ std::string PairName(const PathPair& pair, const ClientHello& client, const Serv
   return CandidateName(DescribePairs({pair}, client.paths, server.paths, /*as_client=*/true)[0]);
 }
 
+bool HasFeature(const std::vector<std::string>& features, const std::string& name) {
+  return std::find(features.begin(), features.end(), name) != features.end();
+}
+
 }  // namespace
 
 absl::StatusOr<uint32_t> NegotiateVersion(const VersionRange& client, const VersionRange& server) {
@@ -255,10 +259,6 @@ absl::StatusOr<uint32_t> NegotiateVersion(const VersionRange& client, const Vers
 
 std::vector<std::string> OwnFeatures() {
   return {kRequestsFeature, kLeasesFeature, kSequencesFeature, kProofsFeature};
-}
-
-bool HasFeature(const std::vector<std::string>& features, const std::string& name) {
-  return std::find(features.begin(), features.end(), name) != features.end();
 }
 
 std::vector<std::string> NegotiateFeatures(const std::vector<std::string>& client,
@@ -352,6 +352,30 @@ absl::Status CheckServerHello(const ClientHello& client, const ServerHello& serv
     }
   }
   return absl::OkStatus();
+}
+
+LinkAgreement Agree(const ClientHello& client, const ServerHello& server, bool as_client,
+                    uint32_t batch_bytes) {
+  // The server names the features that both have.
+  const bool sequences = HasFeature(server.features, kSequencesFeature);
+  const auto as_seen_by = [&](const auto& own, const auto& peer) {
+    return LinkAgreement{
+        .peer_index = peer.connection_index,
+        .peer_token = peer.connection_token,
+        .send_window_slots = peer.limits.window_slots,
+        .receive_window_slots = own.limits.window_slots,
+        .batch_bytes = batch_bytes,
+        .peer_answers = HasFeature(server.features, kRequestsFeature),
+        .peer_leases = HasFeature(server.features, kLeasesFeature),
+        .send_sequence = sequences ? peer.first_sequence : 0,
+        .receive_sequence = sequences ? own.first_sequence : 0,
+        .only_sealed = own.limits.require_encryption || peer.limits.require_encryption,
+        .has_proofs = HasFeature(server.features, kProofsFeature),
+        .send_proof = peer.batch_proof,
+        .receive_proof = own.batch_proof,
+    };
+  };
+  return as_client ? as_seen_by(client, server) : as_seen_by(server, client);
 }
 
 std::string ChosenReason(const HostFacts& self, const HostFacts& peer, const PathOffer& own_offer,

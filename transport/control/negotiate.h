@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "transport/control/hello.h"
+#include "transport/framing/connection_owner.h"
 #include "transport/path.h"
 
 namespace weft {
@@ -36,7 +37,6 @@ inline constexpr char kProofsFeature[] = "proofs";
 
 // What this release has.
 std::vector<std::string> OwnFeatures();
-bool HasFeature(const std::vector<std::string>& features, const std::string& name);
 
 // The names in both lists, in the client's order.
 std::vector<std::string> NegotiateFeatures(const std::vector<std::string>& client,
@@ -72,6 +72,11 @@ absl::Status NoCommonPath(const std::vector<PathCandidate>& candidates);
 // candidates made of offers that there are, and to be tried only where both are available and fit
 // together. DATA_LOSS names what does not fit.
 absl::Status CheckServerHello(const ClientHello& client, const ServerHello& server);
+
+// What the hellos, and the PathTry and PathReady of a link, have settled, as one side sees it.
+// `batch_bytes`: the smaller of what both can take.
+LinkAgreement Agree(const ClientHello& client, const ServerHello& server, bool as_client,
+                    uint32_t batch_bytes);
 
 // Why a path was chosen, for both sides' candidates: "same host (kernel 5f3c..., pid 4711, uid 0),
 // libfabric 1.17 on both sides".

@@ -406,6 +406,67 @@ TEST(CheckServerHello, RefusesWhatWasNotOffered) {
   }
 }
 
+TEST(Agree, GivesEachSideWhatTheOtherHasTold) {
+  Pair pair;
+  pair.client.connection_index = 1;
+  pair.client.connection_token = 11;
+  pair.client.first_sequence = 111;
+  pair.client.limits.window_slots = 32;
+  pair.client.batch_proof = {1, 1};
+  pair.server.connection_index = 2;
+  pair.server.connection_token = 22;
+  pair.server.first_sequence = 222;
+  pair.server.limits.window_slots = 16;
+  pair.server.batch_proof = {2, 2};
+  pair.server.features = OwnFeatures();
+  const LinkAgreement client = Agree(pair.client, pair.server, /*as_client=*/true, 4096);
+  const LinkAgreement server = Agree(pair.client, pair.server, /*as_client=*/false, 4096);
+  EXPECT_EQ(client.peer_index, 2u);
+  EXPECT_EQ(server.peer_index, 1u);
+  EXPECT_EQ(client.peer_token, 22u);
+  EXPECT_EQ(server.peer_token, 11u);
+  EXPECT_EQ(client.send_window_slots, 16u);
+  EXPECT_EQ(server.send_window_slots, 32u);
+  EXPECT_EQ(client.send_sequence, 222u);
+  EXPECT_EQ(server.send_sequence, 111u);
+  EXPECT_EQ(client.send_proof, pair.server.batch_proof);
+  EXPECT_EQ(server.send_proof, pair.client.batch_proof);
+  // What one side sends is what the other receives.
+  EXPECT_EQ(client.receive_window_slots, server.send_window_slots);
+  EXPECT_EQ(server.receive_window_slots, client.send_window_slots);
+  EXPECT_EQ(client.receive_sequence, server.send_sequence);
+  EXPECT_EQ(server.receive_sequence, client.send_sequence);
+  EXPECT_EQ(client.receive_proof, server.send_proof);
+  EXPECT_EQ(server.receive_proof, client.send_proof);
+  for (const LinkAgreement& side : {client, server}) {
+    EXPECT_EQ(side.batch_bytes, 4096u);
+    EXPECT_TRUE(side.peer_answers && side.peer_leases && side.has_proofs);
+    EXPECT_FALSE(side.only_sealed);
+  }
+}
+
+TEST(Agree, OlderReleasesNumberBatchesFromZeroAndKnowNoProofs) {
+  Pair pair;
+  pair.client.first_sequence = 111;
+  pair.server.first_sequence = 222;  // and features of neither side
+  for (const bool as_client : {true, false}) {
+    const LinkAgreement side = Agree(pair.client, pair.server, as_client, kMinBatchBytes);
+    EXPECT_EQ(side.send_sequence, 0u);
+    EXPECT_EQ(side.receive_sequence, 0u);
+    EXPECT_FALSE(side.peer_answers || side.peer_leases || side.has_proofs);
+  }
+}
+
+TEST(Agree, EitherSidesWordIsEnoughForEncryption) {
+  for (const bool by_client : {true, false}) {
+    Pair pair;
+    (by_client ? pair.client.limits : pair.server.limits).require_encryption = true;
+    for (const bool as_client : {true, false}) {
+      EXPECT_TRUE(Agree(pair.client, pair.server, as_client, kMinBatchBytes).only_sealed);
+    }
+  }
+}
+
 TEST(ChosenReason, SaysWhoTheNeighbourIs) {
   const Pair pair;
   const std::string reason =

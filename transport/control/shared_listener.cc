@@ -139,28 +139,30 @@ Nonce128 SharedListener::KeyOf(const PeerIdentity& client, uint64_t host) const 
   return HmacNonce(secret_, TextOf(client, host));
 }
 
-uint32_t SharedListener::ConnectionsOf(const Nonce128& client) const {
-  const auto found = clients_.find({client.high, client.low});
+uint32_t SharedListener::ConnectionsOf(const Nonce128& client_key) const {
+  const auto found = clients_.find({client_key.high, client_key.low});
   return found == clients_.end() ? 0 : found->second;
 }
 
-absl::Status SharedListener::CheckRoom(const ListenOptions& options, const Nonce128& client) const {
+absl::Status SharedListener::CheckRoom(const ListenOptions& options,
+                                       const Nonce128& client_key) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return CheckRoomForClient(options, connections_, ConnectionsOf(client), clients_.size());
+  return CheckRoomForClient(options, connections_, ConnectionsOf(client_key), clients_.size());
 }
 
-absl::Status SharedListener::TakeConnection(const ListenOptions& options, const Nonce128& client) {
+absl::Status SharedListener::TakeConnection(const ListenOptions& options,
+                                            const Nonce128& client_key) {
   const std::lock_guard<std::mutex> lock(mutex_);
   WEFT_RETURN_IF_ERROR(
-      CheckRoomForClient(options, connections_, ConnectionsOf(client), clients_.size()));
+      CheckRoomForClient(options, connections_, ConnectionsOf(client_key), clients_.size()));
   ++connections_;
-  ++clients_[{client.high, client.low}];
+  ++clients_[{client_key.high, client_key.low}];
   return absl::OkStatus();
 }
 
-void SharedListener::EndConnection(const Nonce128& client) {
+void SharedListener::EndConnection(const Nonce128& client_key) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = clients_.find({client.high, client.low});
+  const auto found = clients_.find({client_key.high, client_key.low});
   WEFT_CHECK(found != clients_.end());  // Ours: TakeConnection() has counted it
   --connections_;
   if (--found->second == 0) clients_.erase(found);

@@ -102,10 +102,10 @@ class SharedListener {
   // listener's: nobody can find two clients that have the same.
   Nonce128 KeyOf(const PeerIdentity& client, uint64_t host) const;
   // Whether this client can have one more, of those that `options` permit.
-  absl::Status CheckRoom(const ListenOptions& options, const Nonce128& client) const;
+  absl::Status CheckRoom(const ListenOptions& options, const Nonce128& client_key) const;
   // The same, and it has it: until EndConnection().
-  absl::Status TakeConnection(const ListenOptions& options, const Nonce128& client);
-  void EndConnection(const Nonce128& client);
+  absl::Status TakeConnection(const ListenOptions& options, const Nonce128& client_key);
+  void EndConnection(const Nonce128& client_key);
   uint32_t connections() const;
 
   // Constant once it listens: as Listener's.
@@ -120,7 +120,7 @@ class SharedListener {
   };
 
   // REQUIRES: mutex_ is held.
-  uint32_t ConnectionsOf(const Nonce128& client) const;
+  uint32_t ConnectionsOf(const Nonce128& client_key) const;
 
   SecretBytes<32> secret_;
   mutable std::mutex mutex_;

@@ -32,6 +32,8 @@
 #include "transport/framing/framing_domain.h"
 #include "transport/framing/seal.h"
 #include "transport/framing/testing/fuzz_link.h"
+#include "transport/framing/testing/fuzz_peer.h"
+#include "transport/framing/testing/fuzz_user.h"
 #include "transport/leases/export_table.h"
 #include "transport/leases/grant_message.h"
 #include "transport/link.h"
@@ -40,76 +42,13 @@ namespace weft {
 namespace {
 
 constexpr uint32_t kSlotBytes = kFuzzSlotBytes;
+constexpr size_t kMemoryBytes = FuzzPeer::kMemoryBytes;
 constexpr std::byte kFirstOfSecret[] = {std::byte{1}};
-constexpr size_t kMemoryBytes = 256;
 constexpr int kMostEvents = 200;
-
-struct OnceOperation final : Operation {
-  ~OnceOperation() { WEFT_CHECK(completions == posted); }
-  void OnComplete(const absl::Status&) override { WEFT_CHECK(++completions <= posted); }
-  int posted = 0;
-  int completions = 0;
-};
-
-struct OnceAtomic final : AtomicOperation {
-  ~OnceAtomic() { WEFT_CHECK(completions == posted); }
-  void OnComplete(const absl::Status&, uint64_t) override { WEFT_CHECK(++completions <= posted); }
-  int posted = 0;
-  int completions = 0;
-};
-
-struct OnceDerivation final : Derivation {
-  ~OnceDerivation() { WEFT_CHECK(completions == posted); }
-  void OnDerived(const absl::Status&, const RegionHandle&) override {
-    WEFT_CHECK(++completions <= posted);
-  }
-  int posted = 0;
-  int completions = 0;
-};
-
-struct OnceLease final : Lease {
-  ~OnceLease() { WEFT_CHECK(endings == asked); }
-  void OnGranted() override { WEFT_CHECK(endings < asked); }
-  void OnEnded(const absl::Status& why) override { WEFT_CHECK(!why.ok() && ++endings <= asked); }
-  int asked = 0;
-  int endings = 0;
-};
-
-// It will complete; what is done at once, or refused, will not.
-bool IsPending(const absl::StatusOr<Posted>& posted) {
-  return posted.ok() && *posted == Posted::kPending;
-}
 
 // The owner of both connections, and the user of each.
 class World final : private ConnectionOwner {
  public:
-  struct User final : ConnectionHandler {
-    void OnOpen(Connection&) override { WEFT_CHECK(opens++ == 0 && closes == 0); }
-    void OnMessage(Connection& connection, ByteSpan message) override {
-      WEFT_CHECK(opens == 1 && closes == 0 && connection.state() == Connection::State::kOpen);
-      for (const std::byte byte : message) sum += static_cast<unsigned>(byte);  // can be read
-      ++messages;
-      if (only_large) {
-        WEFT_CHECK(std::all_of(message.begin(), message.end(),
-                               [](std::byte byte) { return byte == kInLarge; }));
-      }
-      if (keeps) kept.push_back(connection.KeepMessage());
-      if (closes_at_message) connection.Close("enough");
-    }
-    void OnWritable(Connection&) override { WEFT_CHECK(closes == 0); }
-    void OnClosed(Connection&, const absl::Status& why) override {
-      WEFT_CHECK(!why.ok() && closes++ == 0);
-    }
-    int opens = 0;
-    int closes = 0;
-    uint64_t messages = 0;
-    unsigned sum = 0;
-    bool keeps = false;
-    bool closes_at_message = false;
-    bool only_large = false;  // what comes now is what the peer has sealed as a large message
-    std::vector<std::shared_ptr<const void>> kept;
-  };
-
   explicit World(FuzzInput input) : input_(input), timers_(clock_.NowNs()) {}
 
   void Run() {
@@ -158,8 +97,9 @@ class World final : private ConnectionOwner {
   void BeginSealing() {
     const uint8_t how = input_.U8();
     if (how / 16 == 0xC) return BeginProving();
-    peer_.emplace(secret_, /*dialled=*/false);
-    domain_.UseSealedPath((how & 1) != 0, (how & 2) == 0, &*peer_->batches_in);
+    peer_.seal.emplace(secret_, /*dialled=*/false);
+    peer_.seals_batches = true;
+    domain_.UseSealedPath((how & 1) != 0, (how & 2) == 0, &*peer_.seal->batches_in);
     only_sealed_ = (how & 4) != 0;
   }
   void BeginProving() {
@@ -171,14 +111,11 @@ class World final : private ConnectionOwner {
     StoreLe64(numbers.data() + 8, kOwnProof.low);
     StoreLe64(numbers.data() + 16, kPeersProof.high);
     StoreLe64(numbers.data() + 24, kPeersProof.low);
-    peer_.emplace(numbers, /*dialled=*/false);
+    peer_.seal.emplace(numbers, /*dialled=*/false);
   }
-  bool seals_large() const { return peer_.has_value(); }
-  bool sealed() const { return seals_large() && !proves_; }
+  bool seals_large() const { return peer_.seal.has_value(); }
+  bool sealed() const { return peer_.seals_batches; }
   bool holds_pool() const { return (more_ & kHeld) == kHeld && !seals_large(); }
-  uint32_t most_batch_bytes() const {
-    return kSlotBytes - (seals_large() ? static_cast<uint32_t>(Seal::kTagBytes) : 0);
-  }
 
   void StartBoth(bool late) {
     LinkAgreement agreement;
@@ -190,13 +127,13 @@ class World final : private ConnectionOwner {
       agreement.send_window_slots = agreement.receive_window_slots = 2 * kMaxRequests;
     }
     agreement.peer_answers = agreement.peer_leases = (more_ & kOldPeer) == 0;
-    agreement.receive_sequence = kFirstSequence;
+    agreement.receive_sequence = FuzzPeer::kFirstSequence;
     agreement.has_proofs = proves_;
     agreement.send_proof = kPeersProof;
     agreement.receive_proof = kOwnProof;
     FramedConnection::Options options;
     options.token = kBystandersToken;
-    options.first_sequence = kFirstSequence;
+    options.first_sequence = FuzzPeer::kFirstSequence;
     options.max_outstanding_operations = 8;
     bystander_ = FramedConnection::Create(&table_, this, &standing_by_, options).value();
     WEFT_CHECK(bystander_->StartLink(&*framing_, {}, false, agreement).ok());
@@ -207,7 +144,9 @@ class World final : private ConnectionOwner {
     if ((more_ & kPatience) != 0) options.patience = {&clock_, &timers_, kPatienceNs};
     agreement.only_sealed = only_sealed_;
     connection_ = FramedConnection::Create(&table_, this, &user_, options).value();
-    index_ = connection_->index();
+    peer_.connection = connection_->index();
+    peer_.token = kToken;
+    peer_.other_connection = bystander_->index();
     LinkPeer peer;
     if (sealed()) peer.secret = secret_;
     if ((more_ & kTriedBefore) != 0) TryOtherPaths(peer, agreement);
@@ -256,9 +195,9 @@ class World final : private ConnectionOwner {
     std::vector<std::byte> batch(kBatchHeaderBytes);
     std::byte payload[LargeOffer::kBytes];
     EncodeLargeOffer(payload, {0, 7, 0, kMaxMessageBytes});
-    Append(batch, FrameKind::kLargeOffer, payload);
-    EncodeBatchHeader(batch.data(),
-                      {bystander_->index(), kBystandersToken, 0, /*frames=*/1, kFirstSequence});
+    FuzzPeer::Append(batch, FrameKind::kLargeOffer, payload);
+    EncodeBatchHeader(batch.data(), {bystander_->index(), kBystandersToken, 0, /*frames=*/1,
+                                     FuzzPeer::kFirstSequence});
     table_.OnReceived(batch, domain_.tells_links() ? domain_.handler : nullptr);
     domain_.reads_at_once = reads_at_once;
   }
@@ -298,161 +237,22 @@ class World final : private ConnectionOwner {
     bystander_->CheckInvariants();
   }
 
-  // --- the peer ---------------------------------------------------------------------------------
-
-  void Append(std::vector<std::byte>& batch, FrameKind kind, ByteSpan payload) {
-    const size_t at = batch.size();
-    batch.resize(at + FrameBytes(payload.size()));
-    EncodeFrameHeader(&batch[at], static_cast<uint32_t>(payload.size()), kind);
-    std::copy(payload.begin(), payload.end(),
-              batch.begin() + static_cast<ptrdiff_t>(at + kFrameHeaderBytes));
-  }
-  void AppendFrame(std::vector<std::byte>& batch) {
-    std::byte payload[64] = {};
-    switch (input_.Below(sealed() ? 14 : seals_large() ? 10 : 8)) {
-      case 8:
-      case 9:
-        return AppendSealedOffer(batch);
-      case 10:
-      case 11:
-      case 12:
-      case 13:
-        return AppendTransfer(batch);
-      case 0:
-        EncodeLargeOffer(payload, {Next(&offers_), 7, input_.Number(), input_.Number()});
-        return Append(batch, FrameKind::kLargeOffer, ByteSpan(payload).first(LargeOffer::kBytes));
-      case 1:
-        EncodeLargeDone(payload, {Next(&dones_), input_.Below(8) / 7});
-        return Append(batch, FrameKind::kLargeDone, ByteSpan(payload).first(LargeDone::kBytes));
-      case 2: {
-        RemoteSpan word = {input_.Number()};
-        if (atomic_region_ != nullptr && word.key < 192) word = atomic_region_->remote();
-        EncodeRequest(payload,
-                      {Next(&requests_), static_cast<RequestKind>(input_.Below(5)), word.key,
-                       word.offset + input_.Number(), input_.Number(), input_.Number()});
-        return Append(batch, FrameKind::kRequest, ByteSpan(payload).first(Request::kBytes));
-      }
-      case 3:
-        EncodeReply(payload, {Next(&replies_), input_.Number(),
-                              static_cast<ReplyStatus>(input_.Below(8) / 6)});
-        return Append(batch, FrameKind::kReply, ByteSpan(payload).first(Reply::kBytes));
-      case 4: {  // any kind, any payload
-        const auto kind = static_cast<FrameKind>(input_.U8());
-        return Append(batch, kind, input_.Bytes(input_.Below(64)));
-      }
-      default:
-        return Append(batch, FrameKind::kMessage, input_.Bytes(input_.Below(40)));
-    }
-  }
-  // A large message that is there to be read as it was sealed, or changed.
-  void AppendSealedOffer(std::vector<std::byte>& batch) {
-    std::byte payload[LargeOffer::kSealedBytes] = {};
-    std::vector<std::byte> message(1 + 8 * input_.Below(200), kInLarge);
-    const uint64_t key = kFirstLargeKey + domain_.peer_memory.size();
-    EncodeLargeOffer(payload, {Next(&offers_), key, 0, message.size()});
-    peer_->large_out.Encrypt({}, message, message.data(), payload + LargeOffer::kBytes);
-    if (input_.Below(8) == 7) message[input_.U16() % message.size()] ^= std::byte{input_.U8()};
-    if (input_.Below(8) == 7) payload[input_.Below(sizeof(payload))] ^= std::byte{input_.U8()};
-    domain_.peer_memory[key] = std::move(message);
-    Append(batch, FrameKind::kLargeOffer, payload);
-  }
-  // A frame of sealed one-sided operations: the peer's, or an answer to this side's.
-  void AppendTransfer(std::vector<std::byte>& batch) {
-    std::byte payload[64] = {};
-    const ByteSpan fields(payload);
-    const bool knows_key = input_.Below(8) != 7 && sealed_region_ != nullptr;
-    const RemoteSpan known = knows_key ? sealed_region_->remote() : RemoteSpan{input_.Number()};
-    switch (input_.Below(4)) {
-      case 0:
-        StoreLe64(payload, Next(&transfers_));
-        StoreLe64(payload + 8, known.key);
-        StoreLe64(payload + 16, known.offset + input_.Number());
-        StoreLe64(payload + 24, input_.Number());
-        return Append(batch, FrameKind::kSealedRead, fields.first(32));
-      case 1: {
-        const size_t bytes = input_.Below(33);
-        // Goes on with one that is not whole, or begins another.
-        if (write_left_ == 0) write_offset_ = known.offset + input_.Number();
-        const uint64_t id = write_left_ > 0 ? transfers_ - 1 : Next(&transfers_);
-        const uint64_t left = input_.Below(8) == 7 ? input_.Number()
-                              : write_left_ > 0    ? write_left_ - std::min(write_left_, bytes)
-                                                   : 8 * input_.Below(4);
-        StoreLe64(payload, id);
-        StoreLe64(payload + 8, known.key);
-        StoreLe64(payload + 16, write_offset_);
-        StoreLe64(payload + 24, left);
-        write_offset_ += bytes;
-        write_left_ = left;
-        return Append(batch, FrameKind::kSealedWrite, fields.first(32 + bytes));
-      }
-      case 2:
-        StoreLe64(payload, input_.Below(8));
-        return Append(batch, FrameKind::kSealedData, fields.first(8 + input_.Below(41)));
-      case 3:
-        StoreLe64(payload, input_.Below(8));
-        StoreLe64(payload + 8, input_.Below(8) / 7);
-        return Append(batch, FrameKind::kSealedEnd, fields.first(16));
-    }
-  }
-  // The next number, or now and then another one.
-  uint64_t Next(uint64_t* counter) {
-    const uint8_t how = input_.U8();
-    return how < 240 ? (*counter)++ : *counter + how - 248;
-  }
+  // --- what the peer sends ----------------------------------------------------------------------
 
   void Receive() {
-    const uint8_t how = input_.U8();
-    std::vector<std::byte> batch(kBatchHeaderBytes);
-    const uint32_t frames = how % 8;
-    for (uint32_t i = 0; i < frames; ++i) AppendFrame(batch);
-    BatchHeader header = {index_, kToken, static_cast<uint16_t>(how / 8 % 4),
-                          static_cast<uint16_t>(frames), sequence_++};
-    if (how / 32 == 7) {  // something is wrong
-      switch (input_.Below(8)) {
-        case 0:
-          header.connection = input_.U32();
-          break;
-        case 1:
-          header.token ^= input_.U8();
-          break;
-        case 2:
-          header.sequence += input_.U8();
-          break;
-        case 3:
-          header.credits = input_.U16();
-          break;
-        case 4:
-          header.frames = input_.U16();
-          break;
-        case 5:
-          batch.resize(std::min<size_t>(batch.size(), input_.U8()));
-          break;
-        case 6:
-          if (batch.size() > kBatchHeaderBytes) {
-            const size_t at = kBatchHeaderBytes + input_.U16() % (batch.size() - kBatchHeaderBytes);
-            batch[at] = static_cast<std::byte>(input_.U8());
-          }
-          break;
-        case 7:
-          header.connection = bystander_->index();  // another one's
-          break;
-      }
-    }
-    if (batch.size() >= kBatchHeaderBytes) EncodeBatchHeader(batch.data(), header);
-    if (batch.size() > most_batch_bytes()) batch.resize(most_batch_bytes());
+    std::vector<std::byte> batch = peer_.MakeBatch();
     if (connection_ == nullptr) return;
     if (proves_) return DeliverProved(std::move(batch));
     if (!sealed()) return Deliver(batch);
-    SealBatch(&batch);
+    peer_.SealBatch(&batch);
     const uint8_t on_its_way = input_.U8();
     if (on_its_way < 240) return Deliver(batch);
-    std::vector<std::byte> changed = ChangeOnItsWay(batch);
+    std::vector<std::byte> changed = peer_.ChangeOnItsWay(batch);
     const uint64_t messages = user_.messages;
     if (changed != batch) Deliver(changed);
     WEFT_CHECK(user_.messages == messages);
     if ((on_its_way & 1) != 0) return Deliver(batch);  // as well, in its time
-    // It never came: who sends it later does not send it again.
-    if (!sent_.empty() && sent_.back() == batch) sent_.pop_back();
+    peer_.Forget(batch);
   }
   void Deliver(const std::vector<std::byte>& batch) {
     if (connection_ == nullptr) return;
@@ -480,76 +280,6 @@ class World final : private ConnectionOwner {
     }
     Deliver(batch);
   }
-  void SealBatch(std::vector<std::byte>* batch) {
-    if (batch->size() < kBatchHeaderBytes) return;  // the peer cuts it where it likes
-    std::byte tag[Seal::kTagBytes];
-    const MutableByteSpan frames = MutableByteSpan(*batch).subspan(kBatchHeaderBytes);
-    peer_->batches_out->Encrypt(ByteSpan(*batch).first(kBatchHeaderBytes), frames, frames.data(),
-                                tag);
-    batch->insert(batch->end(), tag, tag + sizeof(tag));
-    sent_.push_back(*batch);
-  }
-  // What somebody without a key makes of a batch.
-  std::vector<std::byte> ChangeOnItsWay(const std::vector<std::byte>& batch) {
-    std::vector<std::byte> changed = batch;
-    switch (input_.Below(4)) {
-      case 0:
-        if (!changed.empty()) changed[input_.U16() % changed.size()] ^= std::byte{input_.U8()};
-        break;
-      case 1:
-        changed.resize(std::min<size_t>(changed.size(), input_.U16() % kSlotBytes));
-        break;
-      case 2:  // an earlier one again
-        if (sent_.size() > 1) changed = sent_[input_.U8() % (sent_.size() - 1)];
-        break;
-      case 3:  // an earlier one, in this one's place
-        if (sent_.size() > 1 && changed.size() >= kBatchHeaderBytes) {
-          changed = sent_[input_.U8() % (sent_.size() - 1)];
-          std::copy_n(batch.begin(), kBatchHeaderBytes, changed.begin());
-        }
-        break;
-    }
-    return changed;
-  }
-
-  void ReceiveGrant() {
-    GrantMessage message;
-    const uint64_t ask = input_.Below(4);
-    const uint64_t lease = input_.Number();
-    switch (input_.Below(9)) {
-      case 0:
-        message = GrantResolve{ask, kMinLeaseNs, 0, export_->handle()};
-        break;
-      case 1:
-        message = GrantGranted{ask, lease, kMinLeaseNs, {7, 0, kMemoryBytes}, kAllRights};
-        break;
-      case 2:
-        message = GrantRefused{ask, absl::StatusCode::kPermissionDenied, 0, ""};
-        break;
-      case 3:
-        message = GrantRenew{lease, kMinLeaseNs};
-        break;
-      case 4:
-        message = GrantRenewed{lease, kMinLeaseNs};
-        break;
-      case 5:
-        message = GrantReturn{lease};
-        break;
-      case 6:
-        message = GrantEnded{lease, absl::StatusCode::kAborted, 0};
-        break;
-      case 7:
-        message = GrantDerive{ask, 0, 8, 0, kMayRead, export_->handle()};
-        break;
-      case 8:
-        message = GrantDerived{ask, export_->handle()};
-        break;
-    }
-    const GrantBytes encoded = EncodeGrant(message);
-    std::vector<std::byte> bytes(encoded.bytes().begin(), encoded.bytes().end());
-    if (input_.Below(4) == 3) bytes[input_.U8() % bytes.size()] ^= std::byte{input_.U8()};
-    connection_->OnGrant(bytes);
-  }
 
   // --- this side --------------------------------------------------------------------------------
 
@@ -569,9 +299,9 @@ class World final : private ConnectionOwner {
         return;
       case 1:
         // Whatever was read: what is delivered of it was sealed.
-        user_.only_large = seals_large();
+        if (seals_large()) user_.only = FuzzPeer::kInLarge;
         link_->Complete(absl::OkStatus());
-        user_.only_large = false;
+        user_.only.reset();
         return;
       case 2:
         return link_->Complete(absl::PermissionDeniedError("no such key"));
@@ -615,7 +345,7 @@ class World final : private ConnectionOwner {
         if (open && lease_.state() == Lease::State::kHeld) connection_->memory().Return(&lease_);
         return;
       case 13:
-        return ReceiveGrant();
+        return connection_->OnGrant(peer_.MakeGrant(export_->handle()));
       case 14:
         clock_.Advance(uint64_t{input_.U8()} * 300'000'000);
         timers_.Advance(clock_.NowNs());
@@ -689,7 +419,9 @@ class World final : private ConnectionOwner {
   // What the peer may change by its requests.
   void AllowAtomics() {
     auto region = connection_->memory().Register(atomic_memory_, Access::kRemoteReadWrite);
-    if (region.ok()) atomic_region_ = *std::move(region);
+    if (!region.ok()) return;
+    atomic_region_ = *std::move(region);
+    peer_.atomic_region = atomic_region_.get();
   }
   // More than a peer is given for anything.
   void Patience() {
@@ -742,6 +474,7 @@ class World final : private ConnectionOwner {
       case 3:  // the last one goes
         sealed_region_.reset();
         sealed_region_ = memory.Register(sealed_memory_, Access::kRemoteReadWrite).value();
+        peer_.sealed_region = sealed_region_.get();
         return;
     }
   }
@@ -766,17 +499,12 @@ class World final : private ConnectionOwner {
   static constexpr Nonce128 kPeersProof = {3, 4};
   static constexpr uint32_t kToken = 77;
   static constexpr uint32_t kBystandersToken = 77'000;
-  static constexpr uint64_t kFirstLargeKey = 1'000;  // keys of what the peer offers, sealed
-  static constexpr std::byte kInLarge{'L'};          // all that they have in them
-  static constexpr uint32_t kFirstSequence = ~uint32_t{0} - 1;  // it wraps soon
 
   FuzzInput input_;
   const LinkSecret secret_{kFirstOfSecret};
-  std::optional<ConnectionSeal> peer_;  // none: nothing of the connection is sealed
-  bool proves_ = false;                 // large messages are, and batches end in proofs
+  bool proves_ = false;  // large messages are sealed, and batches end in proofs
   uint8_t more_ = 0;
   bool only_sealed_ = false;
-  std::vector<std::vector<std::byte>> sent_;  // by the peer, as it left; <= kMostEvents
   FakeClock clock_;
   TimerWheel timers_;
   CounterSet counters_;
@@ -789,10 +517,11 @@ class World final : private ConnectionOwner {
   const MutableByteSpan atomic_memory_{reinterpret_cast<std::byte*>(atomic_words_.data()),
                                        8 * sizeof(uint64_t)};
   FuzzDomain domain_;
+  FuzzPeer peer_{&input_, &domain_};
   ConnectionTable table_{4, &exports_};
   std::optional<FramingDomain> framing_;
-  User standing_by_;
-  User user_;
+  FuzzUser standing_by_;
+  FuzzUser user_;
   OnceOperation operation_;
   OnceAtomic atomic_;
   OnceLease lease_;
@@ -806,15 +535,6 @@ class World final : private ConnectionOwner {
   std::unique_ptr<FramedConnection> connection_;
   LinkHandler* by_ = nullptr;
   FuzzLink* link_ = nullptr;
-  uint32_t index_ = 0;
-  uint32_t sequence_ = kFirstSequence;
-  uint64_t offers_ = 0;
-  uint64_t dones_ = 0;
-  uint64_t requests_ = 0;
-  uint64_t replies_ = 0;
-  uint64_t transfers_ = 0;
-  uint64_t write_offset_ = 0;
-  uint64_t write_left_ = 0;
 };
 
 }  // namespace

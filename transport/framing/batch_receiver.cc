@@ -1,5 +1,7 @@
 #include "transport/framing/batch_receiver.h"
 
+#include <variant>
+
 #include "core/inline.h"
 #include "core/strings.h"
 #include "core/trace.h"
@@ -10,10 +12,11 @@
 namespace weft {
 
 WEFT_INLINE uint64_t BatchReceiver::DifferenceOfProof(ByteSpan batch) const {
-  if (tag_bytes_ == 0 || seal_ != nullptr) return 0;
-  if (batch.size() < kBatchHeaderBytes + tag_bytes_) return 1;
-  const std::byte* const tag = batch.data() + batch.size() - tag_bytes_;
-  return (LoadLe64(tag) ^ proof_.high) | (LoadLe64(tag + 8) ^ proof_.low);
+  const auto* const proof = std::get_if<Nonce128>(&tag_);
+  if (proof == nullptr) return 0;
+  if (batch.size() < kBatchHeaderBytes + Seal::kTagBytes) return 1;
+  const std::byte* const tag = batch.data() + batch.size() - Seal::kTagBytes;
+  return (LoadLe64(tag) ^ proof->high) | (LoadLe64(tag + 8) ^ proof->low);
 }
 
 // Whether a batch of which nobody knows where it comes from knows what only the peer knows. Token,
@@ -55,11 +58,9 @@ void ConnectionTable::OnReceived(ByteSpan batch, LinkHandler* by) {
 // --- life ---------------------------------------------------------------------------------------
 
 void BatchReceiver::Start(FramingDomain* domain, uint32_t first_sequence, size_t most_early_batches,
-                          size_t most_early_bytes, Seal* seal, const Nonce128* proof) {
+                          size_t most_early_bytes, const BatchTag& tag) {
   domain_ = domain;
-  seal_ = seal;
-  proof_ = proof != nullptr ? *proof : Nonce128();
-  tag_bytes_ = seal != nullptr || proof != nullptr ? Seal::kTagBytes : 0;
+  tag_ = tag;
   frames_to_part_ = domain->links().frames_to_part();
   sequence_ = first_sequence;
   early_.Start(most_early_batches, most_early_bytes);
@@ -67,8 +68,7 @@ void BatchReceiver::Start(FramingDomain* domain, uint32_t first_sequence, size_t
 
 void BatchReceiver::Stop() {
   domain_ = nullptr;
-  seal_ = nullptr;
-  tag_bytes_ = 0;
+  tag_ = {};
   early_.Clear();
 }
 
@@ -90,8 +90,10 @@ WEFT_COLD void BatchReceiver::KeepEarly(ByteSpan batch) {
 WEFT_INLINE void BatchReceiver::OnBatch(ByteSpan batch, const BatchHeader& header) {
   if (!sender_.open()) [[unlikely]]
     return KeepEarly(batch);
-  if (tag_bytes_ != 0) [[unlikely]] {
-    batch = seal_ != nullptr ? Unseal(batch, header) : batch.first(batch.size() - tag_bytes_);
+  if (tag_.index() != 0) [[unlikely]] {
+    const auto* const seal = std::get_if<Seal*>(&tag_);
+    batch = seal != nullptr ? Unseal(**seal, batch, header)
+                            : batch.first(batch.size() - Seal::kTagBytes);
     if (batch.empty()) return;
   }
   if (const char* const wrong = Account(header); wrong != nullptr) [[unlikely]]
@@ -112,7 +114,7 @@ WEFT_INLINE void BatchReceiver::OnBatch(ByteSpan batch, const BatchHeader& heade
 
 // The frames, where no peer and no card can reach them, behind room for a header; nothing: it was
 // not sealed for this place.
-WEFT_COLD ByteSpan BatchReceiver::Unseal(ByteSpan batch, const BatchHeader& header) {
+WEFT_COLD ByteSpan BatchReceiver::Unseal(Seal& seal, ByteSpan batch, const BatchHeader& header) {
   if (header.sequence != sequence_) {
     host_->OnMalformed("a batch out of sequence");
   } else if (batch.size() < kBatchHeaderBytes + Seal::kTagBytes) {
@@ -120,9 +122,8 @@ WEFT_COLD ByteSpan BatchReceiver::Unseal(ByteSpan batch, const BatchHeader& head
   } else {
     const size_t bytes = batch.size() - Seal::kTagBytes;
     const MutableByteSpan opened = domain_->opened_batch().first(bytes);
-    if (seal_->Decrypt(batch.first(kBatchHeaderBytes),
-                       batch.first(bytes).subspan(kBatchHeaderBytes), batch.subspan(bytes),
-                       opened.data() + kBatchHeaderBytes)) {
+    if (seal.Decrypt(batch.first(kBatchHeaderBytes), batch.first(bytes).subspan(kBatchHeaderBytes),
+                     batch.subspan(bytes), opened.data() + kBatchHeaderBytes)) {
       return opened;
     }
     host_->OnMalformed("a batch whose seal is broken");
@@ -131,12 +132,13 @@ WEFT_COLD ByteSpan BatchReceiver::Unseal(ByteSpan batch, const BatchHeader& head
 }
 
 WEFT_COLD bool BatchReceiver::OnMisplaced(ByteSpan batch, const BatchHeader& header) {
-  if (seal_ == nullptr || !sender_.open() || batch.size() < kBatchHeaderBytes + Seal::kTagBytes) {
+  const auto* const seal = std::get_if<Seal*>(&tag_);
+  if (seal == nullptr || !sender_.open() || batch.size() < kBatchHeaderBytes + Seal::kTagBytes) {
     return false;
   }
   const size_t bytes = batch.size() - Seal::kTagBytes;
   const auto distance = static_cast<int32_t>(header.sequence - sequence_);
-  const bool is_peers = seal_->IsRecordAt(
+  const bool is_peers = (*seal)->IsRecordAt(
       distance, batch.first(kBatchHeaderBytes), batch.first(bytes).subspan(kBatchHeaderBytes),
       batch.subspan(bytes), domain_->opened_batch().data() + kBatchHeaderBytes);
   if (is_peers) host_->OnMalformed("a batch out of sequence");

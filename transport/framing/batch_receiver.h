@@ -50,11 +50,10 @@ class BatchReceiver {
   uint64_t batches() const { return batches_; }
 
   // The first batch has the number `first_sequence`. `most_early_bytes` in at most
-  // `most_early_batches` may come before Open(). `seal`: what the batches are sealed with; it
-  // outlives Stop(). `proof`: what they end in. At most one of them; null, both: neither.
-  // REQUIRES: with a proof, the domain does not tell links.
+  // `most_early_batches` may come before Open(). A seal outlives Stop(). REQUIRES: with a proof,
+  // the domain does not tell links.
   void Start(FramingDomain* domain, uint32_t first_sequence, size_t most_early_batches,
-             size_t most_early_bytes, Seal* seal = nullptr, const Nonce128* proof = nullptr);
+             size_t most_early_bytes, const BatchTag& tag = {});
   // Delivers what came early. REQUIRES: started; the sender is open.
   void Open();
   void Stop();
@@ -73,7 +72,7 @@ class BatchReceiver {
 
  private:
   void KeepEarly(ByteSpan batch);
-  ByteSpan Unseal(ByteSpan batch, const BatchHeader& header);
+  ByteSpan Unseal(Seal& seal, ByteSpan batch, const BatchHeader& header);
   bool TakePart(ByteSpan batch, uint16_t frames);
   const char* Account(const BatchHeader& header);
   bool DispatchInParts(ByteSpan batch, uint16_t frames);
@@ -89,11 +88,9 @@ class BatchReceiver {
   FramingDomain* domain_ = nullptr;  // null: stopped
   uint32_t sequence_ = 0;
   uint8_t frames_to_part_ = 0;  // LinkDomain's
-  uint8_t tag_bytes_ = 0;       // behind the frames: seal_'s tag, or proof_; 0: neither
-  Seal* seal_ = nullptr;
+  BatchTag tag_;
   Host* const host_;
   EarlyBatches early_;
-  Nonce128 proof_;
 };
 
 }  // namespace weft

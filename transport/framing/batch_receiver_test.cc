@@ -190,7 +190,7 @@ class ProvedBatchReceiverTest : public BatchReceiverTest {
   static constexpr Nonce128 kProof = {0x0123456789abcdef, 0xfedcba9876543210};
 
   ProvedBatchReceiverTest() {
-    receiver_->Start(&framing_, /*first_sequence=*/0, 2, 10'000, /*seal=*/nullptr, &kProof);
+    receiver_->Start(&framing_, /*first_sequence=*/0, 2, 10'000, kProof);
   }
   std::vector<std::byte> Proved(const Texts& texts) {
     std::vector<std::byte> batch = NextBatch(texts);

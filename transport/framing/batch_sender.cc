@@ -21,18 +21,17 @@ constexpr uint32_t WholeFrames(uint32_t bytes) {
 // --- life ---------------------------------------------------------------------------------------
 
 void BatchSender::Start(FramingDomain* domain, Link* link, const LinkAgreement& agreement,
-                        Seal* seal, const Nonce128* proof) {
+                        const BatchTag& tag) {
   WEFT_CHECK(link_ == nullptr && !open_);  // Ours: one link at a time, and Stop() between
   domain_ = domain;
   links_ = &domain->links();
   link_ = link;
   window_.Start(agreement.send_window_slots, agreement.receive_window_slots);
   domain_->Promise(agreement.receive_window_slots);
-  seal_ = seal;
-  proof_ = proof != nullptr ? *proof : Nonce128();
-  tag_bytes_ = seal != nullptr || proof != nullptr ? Seal::kTagBytes : 0;
-  batch_bytes_ = WholeFrames(agreement.batch_bytes - tag_bytes_);
-  usual_bytes_ = std::min(batch_bytes_, WholeFrames(links_->usual_slot_bytes() - tag_bytes_));
+  tag_ = tag;
+  const uint32_t tag_bytes = tag.index() != 0 ? Seal::kTagBytes : 0;
+  batch_bytes_ = WholeFrames(agreement.batch_bytes - tag_bytes);
+  usual_bytes_ = std::min(batch_bytes_, WholeFrames(links_->usual_slot_bytes() - tag_bytes));
   fill_bytes_ = usual_bytes_;
   eager_bytes_ = MaxPayloadBytes(batch_bytes_);
   peer_index_ = agreement.peer_index;
@@ -47,8 +46,7 @@ void BatchSender::Stop() {
   domain_->Settle(window_.granted());
   batch_bytes_ = usual_bytes_ = fill_bytes_ = 0;
   eager_bytes_ = 0;
-  seal_ = nullptr;
-  tag_bytes_ = 0;
+  tag_ = {};
   link_ = nullptr;
 }
 
@@ -182,7 +180,7 @@ WEFT_INLINE uint32_t BatchSender::FinishBatch() {
   sent_bytes_ = bytes;
   sent_frames_ = room_.frames();
   room_.Close();
-  if (tag_bytes_ != 0) [[unlikely]]
+  if (tag_.index() != 0) [[unlikely]]
     return AppendTag(bytes);
   return bytes;
 }
@@ -191,15 +189,15 @@ WEFT_INLINE uint32_t BatchSender::FinishBatch() {
 // where a peer can see it, nothing is sealed.
 WEFT_COLD uint32_t BatchSender::AppendTag(uint32_t bytes) {
   std::byte* const tag = slot_.data + bytes;
-  if (seal_ == nullptr) {
-    StoreLe64(tag, proof_.high);
-    StoreLe64(tag + 8, proof_.low);
-  } else {
+  if (const auto* const proof = std::get_if<Nonce128>(&tag_); proof != nullptr) {
+    StoreLe64(tag, proof->high);
+    StoreLe64(tag + 8, proof->low);
+  } else if (const auto* const seal = std::get_if<Seal*>(&tag_); seal != nullptr) {
     const MutableByteSpan batch(slot_.data, bytes);
     const MutableByteSpan frames = batch.subspan(kBatchHeaderBytes);
-    seal_->Encrypt(batch.first(kBatchHeaderBytes), frames, frames.data(), tag);
+    (*seal)->Encrypt(batch.first(kBatchHeaderBytes), frames, frames.data(), tag);
   }
-  return bytes + tag_bytes_;
+  return bytes + Seal::kTagBytes;
 }
 
 // A failure is reported by OnLinkDown(): this batch may have left, or not, like those before it.

@@ -14,14 +14,15 @@
 //
 // Threads: one engine's. Lifetime: a member of its connection; host and list outlive it, and the
 //   link outlives Stop() of it.
-// Errors: a refusal is false or null. Who was refused calls AwaitRoom(), and the host tells it when
-//   there may be room.
+// Errors: a refusal is false or null. Who was refused sets awaits_room(), and hears of it from the
+//   host when there may be room.
 // Invariants: credit_window.h. While open and without a reservation, a sender with an open slot is
 //   in the list.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <variant>
 
 #include "core/bytes.h"
 #include "core/intrusive_list.h"
@@ -58,11 +59,10 @@ class BatchSender final : public ListNode<FlushTag> {
 
   // --- life -------------------------------------------------------------------------------------
 
-  // `seal`: seals every batch; it outlives Stop(). `proof`: each ends in this. At most one of them;
-  // null, both: they are sent as they are. REQUIRES: stopped; the agreement is within bounds; where
-  // there is one of them, the link's slots all have the same room.
+  // A seal outlives Stop(). REQUIRES: stopped; the agreement is within bounds; with a tag, the
+  // link's slots all have the same room.
   void Start(FramingDomain* domain, Link* link, const LinkAgreement& agreement,
-             Seal* seal = nullptr, const Nonce128* proof = nullptr);
+             const BatchTag& tag = {});
   void Open() { open_ = true; }
   // What is in the open slot does not leave any more, and nothing is appended to it.
   void Shut() {
@@ -78,7 +78,7 @@ class BatchSender final : public ListNode<FlushTag> {
   bool open() const { return open_; }
   // That have taken their credit: the open one.
   uint32_t unsent_batches() const { return slot_.data != nullptr ? 1 : 0; }
-  bool seals() const { return seal_ != nullptr; }
+  bool seals() const { return std::holds_alternative<Seal*>(tag_); }
   CreditWindow& window() { return window_; }
   const CreditWindow& window() const { return window_; }
   // The largest payload of a frame; 0 while stopped.
@@ -152,7 +152,6 @@ class BatchSender final : public ListNode<FlushTag> {
   // --- those who were refused -------------------------------------------------------------------
 
   // Somebody waits for OnWritable().
-  void AwaitRoom() { awaits_room_ = true; }
   bool awaits_room() const { return awaits_room_; }
   void set_awaits_room(bool awaits) { awaits_room_ = awaits; }
 
@@ -175,28 +174,27 @@ class BatchSender final : public ListNode<FlushTag> {
   bool due_ = false;
   bool reserved_ = false;
   bool awaits_room_ = false;
-  uint32_t batch_bytes_ = 0;     // of the largest batch; a multiple of kFrameAlignment
-  uint32_t usual_bytes_ = 0;     // what most are filled up to; the same
-  uint32_t fill_bytes_ = 0;      // of those opened now: usual_bytes_, or a part's
   uint32_t reserved_bytes_ = 0;  // by the reservation
+  uint32_t usual_bytes_ = 0;     // what most are filled up to; a multiple of kFrameAlignment
+  uint32_t fill_bytes_ = 0;      // of those opened now: usual_bytes_, or a part's
   uint32_t sent_bytes_ = 0;      // of the batch that was sent last, its header included
   uint16_t sent_frames_ = 0;     // the same
-  uint8_t tag_bytes_ = 0;        // behind the frames of each: seal_'s tag, or proof_; 0: neither
-  SendSlot slot_;                // the open one; no data: there is none
+  BatchTag tag_;
+  SendSlot slot_;  // the open one; no data: there is none
   CreditWindow window_;
   uint32_t sequence_ = 0;
   uint32_t peer_index_ = 0;
   uint32_t peer_token_ = 0;
   uint64_t first_unsent_ = 0;
   uint64_t batches_sent_ = 0;
-  uint64_t credit_stalls_ = 0;  // times a batch found no credit, or no room in the link
   Link* link_ = nullptr;
-  LinkDomain* links_ = nullptr;
   FramingDomain* domain_ = nullptr;
+  // What most batches leave alone.
+  uint32_t batch_bytes_ = 0;    // of the largest; a multiple of kFrameAlignment
+  uint64_t credit_stalls_ = 0;  // times a batch found no credit, or no room in the link
+  LinkDomain* links_ = nullptr;
   size_t eager_bytes_ = 0;
-  Seal* seal_ = nullptr;
   Host* const host_;
-  Nonce128 proof_;
 };
 
 }  // namespace weft

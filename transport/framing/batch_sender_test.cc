@@ -135,7 +135,7 @@ class ProvedBatchSenderTest : public PartsTest {
  protected:
   static constexpr Nonce128 kProof = {0x0123456789abcdef, 0xfedcba9876543210};
 
-  ProvedBatchSenderTest() { Start(/*seal=*/nullptr, &kProof); }
+  ProvedBatchSenderTest() { Start(kProof); }
 
   // Takes the proof off what was sent last; false: it is not there.
   bool TakeProof() {

@@ -103,17 +103,23 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
   domain_ = domain;
   added_send_slots_ = send_slots;
   const bool seals_all = sealing_ != nullptr && sealing_->transfers.has_value();
+  BatchTag send_tag;
+  BatchTag receive_tag;
   // A batch that is sealed, or comes by a link that is told, needs no other proof.
-  const bool proves = agreement.has_proofs && !seals_all && !links.tells_links();
-  sender_.Start(domain, link_.get(), agreement, seals_all ? &*sealing_->seal.batches_out : nullptr,
-                proves ? &agreement.send_proof : nullptr);
+  if (seals_all) {
+    send_tag = &*sealing_->seal.batches_out;
+    receive_tag = &*sealing_->seal.batches_in;
+  } else if (agreement.has_proofs && !links.tells_links()) {
+    send_tag = agreement.send_proof;
+    receive_tag = agreement.receive_proof;
+  }
+  sender_.Start(domain, link_.get(), agreement, send_tag);
   eager_bytes_ = sender_.eager_bytes();
   const size_t usual_window = size_t{receive_slots} * links.usual_slot_bytes();
   receiver_.Start(domain, agreement.receive_sequence, receive_slots,
                   active ? size_t{receive_slots} * agreement.batch_bytes
                          : std::max(usual_window, kMostEarlyBytes),
-                  seals_all ? &*sealing_->seal.batches_in : nullptr,
-                  proves ? &agreement.receive_proof : nullptr);
+                  receive_tag);
   remote_.Start(domain, link_.get(), agreement, seals_all ? &*sealing_->transfers : nullptr);
   large_.Start(domain, link_.get(), sealing_ == nullptr ? nullptr : &sealing_->seal);
   return absl::OkStatus();
@@ -298,7 +304,7 @@ MessageSpace FramedConnection::AppendSlowly(size_t bytes) {
   if (bytes > sender_.eager_bytes()) [[unlikely]]
     return AppendLarge(bytes);
   if (sender_.seals() && remote_.holds_messages()) [[unlikely]] {
-    sender_.AwaitRoom();
+    sender_.set_awaits_room(true);
     return {};
   }
   return sender_.AppendToNextSlot(bytes);

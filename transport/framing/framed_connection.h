@@ -101,7 +101,6 @@ class FramedConnection final : public Connection,
                          const LinkAgreement& agreement);
   // Drops a path that is not open yet, if there is one. `peer_dead`: Link::Abandon() first.
   void StopLink(bool peer_dead = false);
-  bool has_link() const { return link_ != nullptr; }
   // The peer is gone: no provider call is made on its behalf any more. End() follows soon.
   void AbandonLink() {
     if (link_ != nullptr) link_->Abandon();

@@ -103,7 +103,7 @@ absl::StatusOr<Posted> FramedRemoteAccess::Post(TransferKind kind,
     return posted;
   operations_.Return(taken);
   // The domain's own bound: OnSlotsFree() tells.
-  if (absl::IsResourceExhausted(posted.status())) sender_.AwaitRoom();
+  if (absl::IsResourceExhausted(posted.status())) sender_.set_awaits_room(true);
   return posted;
 }
 
@@ -127,7 +127,7 @@ absl::Status FramedRemoteAccess::CheckSealing(absl::Span<const Transfer> transfe
 
 absl::Status FramedRemoteAccess::TooManyOperations() {
   static constinit ProcessWide<absl::Status> status;
-  sender_.AwaitRoom();
+  sender_.set_awaits_room(true);
   return status.Get([] {
     return absl::ResourceExhaustedError(
         "too many operations are outstanding: wait for OnWritable()");

@@ -26,7 +26,7 @@ inline const absl::Status& NoRoomNow() {
 // Of what found no room in a batch; OnWritable() comes if it is open.
 inline const absl::Status& Refuse(BatchSender* sender) {
   if (!sender->open()) return NotOpen();
-  sender->AwaitRoom();
+  sender->set_awaits_room(true);
   return NoRoomNow();
 }
 

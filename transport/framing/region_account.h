@@ -40,7 +40,6 @@ class RegionAccount final : private RegionWatcher {
     Add(region->memory().size());
     if (counters_ != nullptr) counters_->registrations.Increment();
   }
-  uint64_t open_bytes() const { return open_bytes_; }
 
  private:
   void Add(uint64_t bytes) {

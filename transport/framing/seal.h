@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <variant>
 
 #include "core/bytes.h"
 #include "core/secret.h"
@@ -79,6 +80,10 @@ class Seal {
   SecretBytes<kKeyBytes> secret_;  // the key's, and the next secret's
   RecordCipher cipher_;
 };
+
+// What stands behind the frames of each batch that goes one way: nothing, the tag of a seal, or a
+// proof (batch.h). Either is Seal::kTagBytes long.
+using BatchTag = std::variant<std::monostate, Seal*, Nonce128>;
 
 // All that a connection seals. `secret` may be one that others know too: then nothing is hidden
 // from them, and accidents still show.

@@ -244,7 +244,10 @@ absl::Status SimTransport::Admit(const Hello& hello) {
   if (status.ok()) {
     peer.connection->set_handler(*handler);
     status = StartLink(peer, /*active=*/false, welcome.nonce,
-                       {hello.index, hello.token, hello.window_slots, options.window_slots, 0});
+                       {.peer_index = hello.index,
+                        .peer_token = hello.token,
+                        .send_window_slots = hello.window_slots,
+                        .receive_window_slots = options.window_slots});
   }
   if (!status.ok()) {
     End(added, status, /*peer_dead=*/false);
@@ -267,9 +270,11 @@ void SimTransport::OnWelcome(uint64_t id, const Welcome& welcome) {
   peer.remote_id = welcome.id;
   if (peer.connection->state() == Connection::State::kClosed) return;  // RunEvents() tells it
   peer.connection->facts().peer_hello = welcome.text;
-  const absl::Status status =
-      StartLink(peer, /*active=*/true, welcome.nonce,
-                {welcome.index, welcome.token, welcome.window_slots, peer.window_slots, 0});
+  const absl::Status status = StartLink(peer, /*active=*/true, welcome.nonce,
+                                        {.peer_index = welcome.index,
+                                         .peer_token = welcome.token,
+                                         .send_window_slots = welcome.window_slots,
+                                         .receive_window_slots = peer.window_slots});
   if (!status.ok()) EndAndTell(found, status, absl::UnavailableError(status.message()));
 }
 

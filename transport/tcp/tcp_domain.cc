@@ -50,14 +50,10 @@ Nonce128 TokenOf(const LinkPeer& peer) { return {peer.nonce, peer.nonce_low}; }
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenTcpDomain(const TcpOptions& options) {
-  return TcpDomain::Open(options);
-}
-
-absl::StatusOr<std::unique_ptr<LinkDomain>> TcpDomain::Open(const TcpOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
   Descriptor epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return StatusFromErrno(errno, "create an epoll instance");
-  return std::unique_ptr<LinkDomain>(new TcpDomain(options, std::move(epoll)));
+  return std::make_unique<TcpDomain>(options, std::move(epoll));
 }
 
 TcpDomain::TcpDomain(const TcpOptions& options, Descriptor epoll)

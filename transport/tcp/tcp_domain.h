@@ -31,7 +31,8 @@ namespace weft {
 
 class TcpDomain final : public LinkDomain {
  public:
-  static absl::StatusOr<std::unique_ptr<LinkDomain>> Open(const TcpOptions& options);
+  // By OpenTcpDomain(), which has checked these.
+  TcpDomain(const TcpOptions& options, Descriptor epoll);
   ~TcpDomain() override;
 
   const PathInfo& path() const override { return path_; }
@@ -62,8 +63,6 @@ class TcpDomain final : public LinkDomain {
   // In turns in which the likely link has something: so long others wait. A look at all is a system
   // call, a quarter of one for each turn; with more, what is left of it is not worth the waiting.
   static constexpr int kLooksBetween = 4;
-
-  explicit TcpDomain(const TcpOptions& options, Descriptor epoll);
 
   bool LookAt(TcpLink* link);
   void LookAtAll();

@@ -199,7 +199,6 @@ class TlsRecords {
   void Begin(Direction* direction, ByteSpan secret);
   void UseSecret(Direction* direction);
   void UseNextSecret(Direction* direction);
-  size_t SealShort(Kind kind, ByteSpan content, std::byte* to);
   size_t MakeRecord(Kind kind, IovecCursor* from, size_t bytes, std::byte* to);
   Message TakeAlert(ByteSpan content);
   Message TakeHandshake(ByteSpan content);

@@ -116,8 +116,8 @@ class PartsTest : public testing::Test, protected BatchSender::Host {
     agreement.peer_answers = true;
     return agreement;
   }
-  void Start(Seal* seal = nullptr, const Nonce128* proof = nullptr) {
-    sender_.Start(&framing_, &link_, Agreement(), seal, proof);
+  void Start(const BatchTag& tag = {}) {
+    sender_.Start(&framing_, &link_, Agreement(), tag);
     sender_.Open();
   }
   void TearDown() override {
