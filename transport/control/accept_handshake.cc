@@ -135,7 +135,7 @@ bool AcceptHandshake::Decide(const OwnConnection& connection) {
   // The client knows which of its connections this is.
   PathPolicy policy = listener_->policy;
   policy.rdma.first_port = client_.first_port;
-  server_.paths = own_.domains->Offers(policy, own_.clock->NowNs(), own_.host);
+  server_.paths = own_.domains->Offers(policy, own_.clock->NowNs(), connection_.host);
   for (PathOffer& offer : server_.paths) {
     if (own_.is_secured) WithdrawIfUnsealed(&offer);
     if (offer.kind == PathKind::kShm && offer.unavailable.empty() &&

@@ -134,16 +134,11 @@ absl::Status ControlConnection::TakeSocket(Descriptor socket) {
   return status;
 }
 
-// (A client that dials has no socket yet.)
 OwnSide ControlConnection::own_side() {
-  return {context_->domains,
-          context_->engine.clock,
-          &neighbour_,
-          limits_,
-          socket_ == nullptr ? "" : OwnHost(socket_->fd()),
-          has_security()};
+  return {context_->domains, context_->engine.clock, &neighbour_, limits_, has_security()};
 }
 
+// (A client that dials has no socket yet.)
 OwnConnection ControlConnection::own_connection() {
   return {connection_->index(),
           connection_->token(),
@@ -151,7 +146,8 @@ OwnConnection ControlConnection::own_connection() {
           &connection_->facts(),
           limits_.engine_key,
           listener_ == nullptr ? 0 : PeerHost(socket_->fd()),
-          connection_->batch_proof()};
+          connection_->batch_proof(),
+          listener_ == nullptr ? "" : OwnHost(socket_->fd())};
 }
 
 // --- events --------------------------------------------------------------------------------------

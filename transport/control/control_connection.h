@@ -84,6 +84,7 @@ struct ControlContext {
   SharedTls* tls = nullptr;
   // Clients for which there was no connection (connection_quota.h).
   Counter connections_refused;
+  Counter hung_up;        // who had, before anything was made of them (network_listener.h)
   Counter joins_refused;  // sockets that no link has waited for
   // Sockets for other engines, which those had no room for (shared_listener.h).
   Counter handovers_refused;

@@ -12,6 +12,7 @@
 #include "core/strings.h"
 #include "transport/control/wanted_engine.h"
 #include "transport/sockets/join.h"
+#include "transport/sockets/socket.h"
 
 namespace weft {
 
@@ -21,8 +22,11 @@ ControlSocket::ControlSocket(Descriptor descriptor, Poller* poller, Function<voi
       poller_(poller),
       on_activity_(std::move(on_activity)) {}
 
+// One who hung up without a word, and was told none, has no use for a polite end.
 ControlSocket::~ControlSocket() {
   if (watched_events_ != 0) poller_->Remove(fd());
+  const bool was_told = greeted_ || stream_.state() != TlsStream::State::kPlain;
+  if (gone() && received_bytes_ == 0 && !was_told) ResetOnClose(fd());
 }
 
 absl::Status ControlSocket::StartTls(TlsCredentials* credentials, SharedTls* tls, uint64_t now_ns,

@@ -27,7 +27,7 @@ HandshakeStep DialHandshake::Begin(const std::string& server_address) {
   hello_.connection_token = connection_.token;
   hello_.first_sequence = connection_.first_sequence;
   hello_.batch_proof = connection_.batch_proof;
-  hello_.paths = own_.domains->Offers(terms_.policy, own_.clock->NowNs(), own_.host);
+  hello_.paths = own_.domains->Offers(terms_.policy, own_.clock->NowNs(), connection_.host);
   if (own_.is_secured) {
     for (PathOffer& offer : hello_.paths) WithdrawIfUnsealed(&offer);
   }

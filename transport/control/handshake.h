@@ -33,7 +33,6 @@ struct OwnSide {
   const Clock* clock = nullptr;
   Neighbour* neighbour = nullptr;  // shm: the peer, once it is proved to be on this host
   ControlLimits limits;            // told in the hello
-  std::string host = {};  // the server's: its numeric address, as the client has reached it
   // Whoever is on the way must not be able to read or change anything: paths that TLS does not
   // seal, and that leave this host, are not taken.
   bool is_secured = false;
@@ -48,6 +47,7 @@ struct OwnConnection {
   Nonce128 engine_key = {};  // the server's, told in its hello: it depends on who the client is
   uint64_t peer_host = 0;    // the server's: PeerHost() of the client
   Nonce128 batch_proof = {};
+  std::string host = {};  // the server's: its numeric address, as the client has reached it
 };
 
 // A link to start.

@@ -219,6 +219,37 @@ TEST_F(HostileClientTest, AHundredGarbageClientsDoNotDisturbAGoodOne) {
   ExpectService();
 }
 
+// Of each who connected and hung up, 10,000 in a second, the server made a connection first, with
+// fourteen system calls.
+TEST_F(HostileClientTest, OfWhoHasHungUpBeforeHeIsLookedAtNothingIsMade) {
+  NetworkEnd* const good = Dial();
+  ASSERT_TRUE(RunUntilDecided(*good));
+  ASSERT_TRUE(Run([&] { return Counted("listener.accepted") == 1; }));
+  constexpr uint64_t kMany = 4 * Newcomers::kMaxStrangers;
+  std::vector<Stranger> gone;
+  for (uint64_t i = 0; i < kMany; ++i) {
+    gone.push_back(NewStranger());
+    gone.back().CloseItsHalf();
+  }
+  ASSERT_TRUE(Run([&] {
+    EXPECT_EQ(Counted("listener.accepted"), 1u) << "the good one alone";
+    return Counted("listener.hung_up") == kMany;
+  }));
+  for (Stranger& stranger : gone) ASSERT_TRUE(RunUntilHungUp(stranger));
+  EXPECT_EQ(Counted("listener.strangers_put_out"), 0u);
+  ExpectService();
+}
+
+// As `printf ... | nc` does.
+TEST_F(HostileClientTest, WhoSaysAllAndClosesHisHalfIsAnswered) {
+  Stranger browser = NewStranger();
+  browser.Say("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  browser.CloseItsHalf();
+  ASSERT_TRUE(RunUntilHungUp(browser));
+  EXPECT_EQ(browser.heard().substr(0, 24), "HTTP/1.1 400 Bad Request");
+  EXPECT_EQ(Counted("listener.hung_up"), 0u);
+}
+
 TEST_F(HostileClientTest, SilentClientsMakeRoomForOthers) {
   std::vector<Stranger> silent;
   for (size_t i = 0; i < 2 * Newcomers::kMaxStrangers; ++i) silent.push_back(NewStranger());

@@ -216,6 +216,12 @@ void NetworkListener::OnReady(uint32_t) {
       return Pause(kPauseNs);
     }
     if (!client->valid()) return;
+    // Others' were looked at by who accepted them.
+    if (accepts() && HasLeft(client->get())) {
+      context_->hung_up.Increment();
+      ResetOnClose(client->get());
+      continue;
+    }
     if (accepts() && (state_->shared->is_shared() || holding_)) {
       BeginArrival(*std::move(client));
     } else {

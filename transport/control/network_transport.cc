@@ -30,6 +30,7 @@ NetworkTransport::NetworkTransport(const EngineContext& engine, NetworkTransport
   context_.peers = &peers_;
   context_.tls = &tls_;
   counter_set_->Register("listener.connections_refused", &context_.connections_refused);
+  counter_set_->Register("listener.hung_up", &context_.hung_up);
   counter_set_->Register("listener.joins_refused", &context_.joins_refused);
   counter_set_->Register("listener.handovers_refused", &context_.handovers_refused);
   counter_set_->Register("listener.accepted", &context_.accepted);
@@ -41,6 +42,7 @@ NetworkTransport::~NetworkTransport() {
   while (ControlConnection* member = context_.members.Front()) member->Shutdown();
   DeleteRetired();
   counter_set_->Unregister(&context_.connections_refused);
+  counter_set_->Unregister(&context_.hung_up);
   counter_set_->Unregister(&context_.joins_refused);
   counter_set_->Unregister(&context_.handovers_refused);
   counter_set_->Unregister(&context_.accepted);

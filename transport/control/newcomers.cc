@@ -18,7 +18,7 @@ Newcomers::~Newcomers() {
 }
 
 bool Newcomers::MakeRoom(uint64_t now_ns) {
-  if (strangers_.CountSlowly() < kMaxStrangers) return true;
+  if (stranger_count_ < kMaxStrangers) return true;
   absl::flat_hash_map<uint64_t, size_t> from_host;
   size_t most = 0;
   for (const Newcomer& stranger : strangers_) most = std::max(most, ++from_host[stranger.host_]);
@@ -44,6 +44,7 @@ void Newcomers::AddStranger(Newcomer* newcomer, uint64_t host, uint64_t now_ns) 
   newcomer->host_ = host;
   newcomer->since_ns_ = now_ns;
   strangers_.PushBack(newcomer);
+  ++stranger_count_;
 }
 
 absl::Status Newcomers::BeginHandshake(Newcomer* newcomer, size_t hello_bytes, uint64_t now_ns) {
@@ -65,6 +66,7 @@ absl::Status Newcomers::BeginHandshake(Newcomer* newcomer, size_t hello_bytes, u
     PutOut(victim, &handshakes_put_out_);
   }
   List::Remove(newcomer);
+  --stranger_count_;
   handshakes_.PushBack(newcomer);
   newcomer->standing_ = Newcomer::Standing::kHandshake;
   newcomer->since_ns_ = now_ns;
@@ -115,6 +117,7 @@ void Newcomers::Leave(Newcomer* newcomer) {
   const Newcomer::Standing standing = newcomer->standing_;
   newcomer->standing_ = Newcomer::Standing::kNobody;
   if (newcomer->linked()) List::Remove(newcomer);
+  if (standing == Newcomer::Standing::kStranger) --stranger_count_;
   if (standing != Newcomer::Standing::kHandshake && standing != Newcomer::Standing::kClient) return;
   const auto found = hosts_.find(newcomer->host_);
   if (standing == Newcomer::Standing::kClient) --found->second.clients;

@@ -114,7 +114,8 @@ class Newcomers {
   uint32_t PlacesOfHostsWithoutClients() const;
   void PutOut(Newcomer* victim, Counter* count);
 
-  List strangers_;   // the oldest first
+  List strangers_;  // the oldest first
+  size_t stranger_count_ = 0;
   List handshakes_;  // the oldest first
   uint32_t places_ = 0;
   absl::flat_hash_map<uint64_t, Host> hosts_;  // with handshakes or clients

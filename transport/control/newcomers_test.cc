@@ -178,6 +178,22 @@ TEST_F(NewcomersTest, SilentStrangersMakeRoomWhenTheyHaveHadTheirTime) {
   EXPECT_EQ(Counted("listener.strangers_put_out"), 1u);
 }
 
+TEST_F(NewcomersTest, WhoIsNoStrangerAnyMoreMakesRoom) {
+  while (newcomers_.MakeRoom(now_ns_)) Come(kFlooder);
+  newcomers_.Leave(all_[0].get());
+  newcomers_.Leave(all_[0].get());  // who has left leaves nothing behind the second time
+  EXPECT_TRUE(newcomers_.MakeRoom(now_ns_));
+  Come(kHonest);
+  EXPECT_FALSE(newcomers_.MakeRoom(now_ns_));
+  ASSERT_TRUE(newcomers_.BeginHandshake(all_[1].get(), /*hello_bytes=*/100, now_ns_).ok());
+  EXPECT_TRUE(newcomers_.MakeRoom(now_ns_)) << "it is a handshake";
+  Come(kHonest);
+  EXPECT_FALSE(newcomers_.MakeRoom(now_ns_));
+  newcomers_.BecomeClient(all_[1].get());
+  newcomers_.Leave(all_[1].get());
+  EXPECT_FALSE(newcomers_.MakeRoom(now_ns_)) << "it was none when it left";
+}
+
 // A busy server took honest clients for silent ones: they had spoken, and it had not listened yet.
 TEST_F(NewcomersTest, WhoWaitsForUsIsNotPutOutHoweverLongThatTakes) {
   std::vector<Visitor*> waiting;

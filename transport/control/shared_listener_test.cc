@@ -650,6 +650,19 @@ TEST_F(SharedListenerTest, OtherProtocolsGetTheirAnswers) {
   ExpectService();
 }
 
+TEST_F(SharedListenerTest, WhoHasHungUpBeforeHeIsLookedAtIsNobodysStranger) {
+  Serve(2);
+  std::vector<Stranger> gone;
+  for (int i = 0; i < 20; ++i) {
+    gone.push_back(NewStranger());
+    gone.back().CloseItsHalf();
+  }
+  for (Stranger& stranger : gone) ASSERT_TRUE(RunUntilHungUp(stranger));
+  EXPECT_EQ(Counted(0, "listener.hung_up"), gone.size());
+  EXPECT_EQ(Counted(1, "listener.hung_up"), 0u);
+  ExpectService();
+}
+
 TEST_F(SharedListenerTest, SilentStrangersMakeRoomForOthers) {
   Serve(2);
   std::vector<Stranger> silent;

@@ -30,14 +30,25 @@ bool SetOption(int fd, int level, int option, int value) {
 // Of a Unix socket, and of those that are accepted from it; no other one has the option.
 void TakeNoDescriptors(int fd) { SetOption(fd, SOL_SOCKET, SO_PASSRIGHTS, 0); }
 
-// Each of these improves a working socket: a kernel that lacks one is no reason to fail.
+// Each of these improves a working socket: a kernel that lacks one is no reason to fail. They do
+// nothing to a Unix socket.
 void SetTcpOptions(int fd) {
   SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   SetOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   // Lost heartbeats are sent again at a steady pace before the kernel begins to back off: after a
   // cut of 1 s they are through in time.
   SetOption(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
-  SetSilence(fd, kDefaultSilenceNs);
+  SetSilence(fd, kDefaultSilenceNs);  // the last of them: HasTcpOptions()
+}
+
+// What was accepted has them from its listener, for Linux copies the whole socket: a stranger costs
+// one system call here and not seven. It does not where somebody else has made the listener, and it
+// came before that was ours.
+bool HasTcpOptions(int fd) {
+  unsigned silence_ms = 0;
+  socklen_t length = sizeof(silence_ms);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, &length) != 0) return true;
+  return silence_ms == kDefaultSilenceNs / 1'000'000;
 }
 
 constexpr socklen_t kUnnamedUnixBytes = offsetof(sockaddr_un, sun_path);
@@ -114,6 +125,7 @@ absl::StatusOr<Descriptor> DuplicateListener(int fd) {
     return StatusFromErrno(errno, StrCat("duplicate the listening socket ", fd));
   }
   TakeNoDescriptors(copy.get());
+  SetTcpOptions(copy.get());  // for clients
   return copy;
 }
 
@@ -144,7 +156,7 @@ absl::StatusOr<Descriptor> AcceptClient(int listening_fd) {
   while (true) {
     Descriptor client(::accept4(listening_fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (client.valid()) {
-      SetTcpOptions(client.get());  // does nothing to a Unix socket
+      if (!HasTcpOptions(client.get())) SetTcpOptions(client.get());
       return client;
     }
     switch (errno) {
@@ -157,6 +169,17 @@ absl::StatusOr<Descriptor> AcceptClient(int listening_fd) {
         return StatusFromErrno(errno, "accept a client");
     }
   }
+}
+
+bool HasLeft(int fd) {
+  std::byte first;
+  const ssize_t count = ::recv(fd, &first, sizeof(first), MSG_PEEK | MSG_DONTWAIT);
+  return count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+void ResetOnClose(int fd) {
+  const linger at_once = {1, 0};
+  setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
 }
 
 absl::StatusOr<KernelAddress> LocalAddress(int fd) {

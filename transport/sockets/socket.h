@@ -57,6 +57,12 @@ void SetSilence(int fd, uint64_t silence_ns);
 // Takes one waiting client. An invalid Descriptor: nobody waits (any more).
 // RESOURCE_EXHAUSTED: this process or the system has no descriptor left.
 absl::StatusOr<Descriptor> AcceptClient(int listening_fd);
+// The peer of a stream socket has hung up, and there is nothing of it left to be read. One system
+// call; nothing is read.
+bool HasLeft(int fd);
+// Its close() will be a reset: one segment, and nothing of the connection is left in either kernel.
+// What was sent and has not arrived is lost: for who was told nothing. (A Unix socket has none.)
+void ResetOnClose(int fd);
 
 absl::StatusOr<KernelAddress> LocalAddress(int fd);
 // A number for the host that the peer is at: its IPv4 address, or the first half of its IPv6

@@ -135,6 +135,66 @@ TEST_F(UnixListenerTest, AClientIsKnownByItsProcessWhateverItCallsItself) {
   ASSERT_EQ(::unlink((folder_ + "/another").c_str()), 0);
 }
 
+// A service manager's socket, say: whoever made the process start has come before it.
+TEST(Socket, WhoCameBeforeTheListenerWasOursIsLookedAfterAsTheOthers) {
+  const Descriptor made_by_others(::socket(AF_INET, SOCK_STREAM, 0));
+  const KernelAddress any_port = Only("127.0.0.1:0");
+  ASSERT_EQ(::bind(made_by_others.get(), any_port.get(), any_port.length), 0);
+  ASSERT_EQ(::listen(made_by_others.get(), 8), 0);
+  const KernelAddress address = *LocalAddress(made_by_others.get());
+  const absl::StatusOr<Descriptor> before = StartDial(address);
+  ASSERT_TRUE(before.ok() && WaitFor(made_by_others.get(), POLLIN));
+  const absl::StatusOr<Descriptor> listener = DuplicateListener(made_by_others.get());
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  const absl::StatusOr<Descriptor> after = StartDial(address);
+  ASSERT_TRUE(after.ok());
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(WaitFor(listener->get(), POLLIN));
+    const absl::StatusOr<Descriptor> server = AcceptClient(listener->get());
+    ASSERT_TRUE(server.ok() && server->valid());
+    EXPECT_EQ(Option(server->get(), IPPROTO_TCP, TCP_NODELAY), 1) << i;
+    EXPECT_EQ(Option(server->get(), SOL_SOCKET, SO_KEEPALIVE), 1) << i;
+    EXPECT_EQ(Option(server->get(), IPPROTO_TCP, TCP_KEEPIDLE), 3) << i;
+    EXPECT_EQ(Option(server->get(), IPPROTO_TCP, TCP_USER_TIMEOUT), 10'000) << i;
+  }
+}
+
+TEST(Socket, WhoHasHungUpHasLeftUnlessThereIsSomethingToBeRead) {
+  const absl::StatusOr<Descriptor> listener = ListenInternet(Only("127.0.0.1:0"));
+  ASSERT_TRUE(listener.ok());
+  enum class How { kClosesItsHalf, kCloses, kResets };
+  for (const How how : {How::kClosesItsHalf, How::kCloses, How::kResets}) {
+    for (const bool speaks : {false, true}) {
+      Descriptor client = *StartDial(*LocalAddress(listener->get()));
+      ASSERT_TRUE(WaitFor(listener->get(), POLLIN));
+      const Descriptor server = *AcceptClient(listener->get());
+      EXPECT_FALSE(HasLeft(server.get()));
+      if (speaks) {
+        ASSERT_EQ(::send(client.get(), "hello", 5, MSG_NOSIGNAL), 5);
+        ASSERT_TRUE(WaitFor(server.get(), POLLIN));
+        EXPECT_FALSE(HasLeft(server.get()));
+      }
+      if (how == How::kResets) {
+        const linger at_once = {1, 0};
+        ASSERT_EQ(::setsockopt(client.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)), 0);
+      }
+      if (how == How::kClosesItsHalf) {
+        ASSERT_EQ(::shutdown(client.get(), SHUT_WR), 0);
+      } else {
+        client.Reset();
+      }
+      ASSERT_TRUE(WaitFor(server.get(), how == How::kResets ? POLLERR : POLLRDHUP));
+      // A reset takes what was said with it.
+      EXPECT_EQ(HasLeft(server.get()), !speaks || how == How::kResets)
+          << "how " << static_cast<int>(how) << ", speaks " << speaks;
+      if (!speaks || how == How::kResets) continue;
+      char words[8];
+      EXPECT_EQ(::recv(server.get(), words, sizeof(words), 0), 5) << "nothing was read of it";
+      EXPECT_TRUE(HasLeft(server.get()));
+    }
+  }
+}
+
 TEST(Socket, NobodyWaitingIsNoError) {
   const absl::StatusOr<Descriptor> listener = ListenInternet(Only("127.0.0.1:0"));
   ASSERT_TRUE(listener.ok());

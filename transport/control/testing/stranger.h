@@ -5,6 +5,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -68,6 +70,15 @@ class Stranger {
   }
   const std::string& heard() const { return heard_; }
   void HangUp() { socket_.Reset(); }
+  // Says no more, and listens still. The server's kernel knows of it when this returns.
+  void CloseItsHalf() {
+    EXPECT_EQ(::shutdown(socket_.get(), SHUT_WR), 0);
+    tcp_info facts = {};
+    while (facts.tcpi_state != TCP_FIN_WAIT2) {
+      socklen_t length = sizeof(facts);
+      ASSERT_EQ(::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &facts, &length), 0);
+    }
+  }
 
   // The first frame of this type that has come, "" if there is none.
   std::string Body(ControlType type) const {
