@@ -270,21 +270,20 @@ class World final : private Acceptor {
       if (what / 2 % 4 == 1) peer.set_wanted("another");
       if (what / 2 % 4 == 2) peer.set_id("server");
       if (what / 2 % 4 == 3) hello.set_protocol(99);
-    } else {
-      ++dials_[one->id][static_cast<size_t>(kNames[who])];
     }
+    ++dials_[one->id][static_cast<size_t>(kNames[who])];
     ConnectOptions options;
     options.hello = hello.SerializeAsString();
     WEFT_CHECK(MachineOf(who).Connect("sim:server", options, one).ok());
   }
   void Speak(Stranger* one) {
     const uint8_t how = input_.U8();
+    one->is_silent = false;
     if (how % 8 < 2 && !one->asked.empty()) {
       const CallId id = one->asked.back();
       one->asked.pop_back();
       return one->Send(Reply(id, 0, 0, MakeData(1, 1).SerializeAsString()));
     }
-    one->is_silent = false;
     switch (how % 8) {
       case 2:
       case 3:
