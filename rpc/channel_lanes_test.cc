@@ -158,6 +158,17 @@ TEST_F(ChannelLanesTest, AChannelMayEndWhileALaneIsAway) {
   EXPECT_TRUE(absl::IsCancelled(*outcome.status)) << *outcome.status;
 }
 
+// A list of one engine made a front of one lane, which each call went by, and one engine did not.
+TEST_F(ChannelLanesTest, AChannelOnOneEngineIsItsOnlyLane) {
+  StartServer();
+  auto channel = Channel::Open(std::vector<Engine*>{&network_.Node("only")}, "sim:server");
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  EXPECT_EQ(internal::LanesOf(**channel), nullptr);
+  channel_ = *std::move(channel);
+  stub_.emplace(*channel_);
+  EXPECT_EQ(Echo(), absl::OkStatus());
+}
+
 // --- over many servers --------------------------------------------------------------------------
 
 // Each lane has a connection to each server.

@@ -44,8 +44,10 @@ absl::StatusOr<std::unique_ptr<Channel>> Server::OpenPeer(const std::string& pee
   WEFT_ASSIGN_OR_RETURN(PeerSession* const session, cores_.front()->ReservePeer(peer_id, address));
   // For errors and logs; the session knows where to dial.
   const std::string at = address.empty() ? "" : StrCat(" (", address, ")");
-  internal::ChannelParts parts{nullptr, session->engine(), StrCat("peer ", peer_id, at), options,
-                               session};
+  internal::ChannelParts parts{.engines = {&session->engine()},
+                               .address = StrCat("peer ", peer_id, at),
+                               .options = options,
+                               .session = session};
   parts.options.connect_at_once = false;
   absl::StatusOr<std::unique_ptr<Channel>> channel = internal::MakeChannel(std::move(parts));
   if (!channel.ok()) cores_.front()->UnreservePeer(*session);

@@ -29,44 +29,20 @@ absl::StatusOr<std::unique_ptr<Engine>> OpenClientEngine(const ChannelOptions& o
 
 absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::string& address,
                                                        const ChannelOptions& options) {
-  WEFT_RETURN_IF_ERROR(internal::CheckEngines(options.engines, kMaxEngines));
-  if (options.engines == 1) {
-    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenClientEngine(options));
-    EngineCore& engine = CoreOf(*own_engine);
-    return internal::MakeChannel({std::move(own_engine), engine, address, options});
-  }
-  ChannelOptions of_one = options;
-  of_one.engines = 1;
-  std::vector<internal::ChannelParts> lanes;
-  for (uint32_t number = 0; number < options.engines; ++number) {
-    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenClientEngine(options));
-    EngineCore& engine = CoreOf(*own_engine);
-    lanes.push_back({std::move(own_engine), engine, address, of_one});
-  }
-  return internal::MakeChannel(std::move(lanes));
+  return internal::MakeChannel({.make_engine = [&] { return OpenClientEngine(options); },
+                                .address = address,
+                                .options = options});
 }
 
 absl::StatusOr<std::unique_ptr<Channel>> OpenBalanced(const std::string& target,
                                                       const ChannelOptions& options,
                                                       const BalancingOptions& balancing) {
-  WEFT_RETURN_IF_ERROR(internal::CheckEngines(options.engines, kMaxEngines));
-  ChannelOptions of_one = options;
-  of_one.engines = 1;
-  std::vector<internal::ChannelParts> lanes;
-  for (uint32_t number = 0; number < options.engines; ++number) {
-    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<AddressSource> source,
-                          MakeAddressSource(target, balancing.etcd));
-    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Engine> own_engine, OpenClientEngine(options));
-    EngineCore& engine = CoreOf(*own_engine);
-    lanes.push_back({.own_engine = std::move(own_engine),
-                     .engine = engine,
-                     .address = target,
-                     .options = of_one,
-                     .source = std::move(source),
-                     .balancing = balancing});
-  }
-  if (lanes.size() == 1) return internal::MakeChannel(std::move(lanes.front()));
-  return internal::MakeChannel(std::move(lanes));
+  return internal::MakeChannel(
+      {.make_engine = [&] { return OpenClientEngine(options); },
+       .address = target,
+       .options = options,
+       .make_source = [&] { return MakeAddressSource(target, balancing.etcd); },
+       .balancing = balancing});
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(const ServerOptions& options) {

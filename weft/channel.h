@@ -92,10 +92,9 @@ namespace internal {
 
 // For Weft itself: the engine's side, and channels of all kinds.
 struct ChannelParts;
+struct LaneParts;
 ClientConnection& ConnectionOf(Channel& channel);
 absl::StatusOr<std::unique_ptr<Channel>> MakeChannel(ChannelParts parts);
-// Of several engines. REQUIRES: not empty.
-absl::StatusOr<std::unique_ptr<Channel>> MakeChannel(std::vector<ChannelParts> lanes);
 ChannelLanes* LanesOf(Channel& channel);  // null: it has one engine, or is itself a lane
 
 }  // namespace internal
@@ -250,11 +249,10 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
  private:
   friend ClientConnection& internal::ConnectionOf(Channel& channel);
   friend absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(internal::ChannelParts);
-  friend absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(
-      std::vector<internal::ChannelParts>);
   friend ChannelLanes* internal::LanesOf(Channel& channel);
 
-  explicit Channel(internal::ChannelParts& parts);
+  static absl::StatusOr<std::unique_ptr<Channel>> Make(internal::LaneParts parts);  // on one engine
+  explicit Channel(internal::LaneParts& parts);
   explicit Channel(std::unique_ptr<ChannelLanes> lanes);
   Channel& OfThisThread();
   Channel& ForCall(const CallOptions& options, bool blocks);

@@ -66,11 +66,36 @@ absl::Status CheckRetryOptions(const RetryOptions& retry) {
                  retry.max_attempts > 1 ? kLongestBackoffUs : 0);
 }
 
+// ChannelOptions::engines is 1 to `most`.
+absl::Status CheckEngines(uint32_t engines, uint32_t most) {
+  if (engines >= 1 && engines <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      StrCat("ChannelOptions::engines is ", engines, "; 1 to ", kMaxEngines,
+             " are allowed for Channel::Open(address) and OpenBalanced(target), which make them, "
+             "and 1 where the engines are given, or there is a peer"));
+}
+
+absl::Status CheckEngines(const internal::ChannelParts& parts) {
+  const std::string_view function = parts.make_source ? "OpenBalanced" : "Channel::Open";
+  const std::vector<Engine*>& engines = parts.engines;
+  if (engines.empty() || engines.size() > kMaxEngines) {
+    return absl::InvalidArgumentError(
+        StrCat(function, " on ", engines.size(), " engines; 1 to ", kMaxEngines, " are allowed"));
+  }
+  for (auto engine = engines.begin(); engine != engines.end(); ++engine) {
+    if (*engine != nullptr && std::find(engines.begin(), engine, *engine) == engine) continue;
+    return absl::InvalidArgumentError(
+        StrCat(function, " on engines, of which number ", engine - engines.begin(),
+               *engine == nullptr ? " is null" : " is there before", "; each is another one"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckOptions(const ChannelOptions& options) {
   constexpr uint32_t kMostQueued = 65536;  // calls: a second's work of a server of 15 us each
   WEFT_RETURN_IF_ERROR(
       Bounded("max_outstanding_calls", options.max_outstanding_calls, 1, kMaxOutstandingCalls));
-  WEFT_RETURN_IF_ERROR(internal::CheckEngines(options.engines, 1));
+  WEFT_RETURN_IF_ERROR(CheckEngines(options.engines, 1));
   WEFT_RETURN_IF_ERROR(Bounded("interceptors", options.interceptors.size(), 0, kMaxInterceptors));
   WEFT_RETURN_IF_ERROR(Bounded("max_queued_calls", options.max_queued_calls, 0, kMostQueued));
   WEFT_RETURN_IF_ERROR(CheckStreamOptions("ChannelOptions", options.max_streams,
@@ -228,70 +253,69 @@ absl::Status SetRequest(ClientCall& call, const OneWayCall& bodies) {
 
 }  // namespace
 
-absl::Status internal::CheckEngines(uint32_t engines, uint32_t most) {
-  if (engines >= 1 && engines <= most) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      StrCat("ChannelOptions::engines is ", engines, "; 1 to ", kMaxEngines,
-             " are allowed for Channel::Open(address) and OpenBalanced(target), which make them, "
-             "and 1 where the engines are given, or there is a peer"));
-}
-
-absl::Status internal::CheckEngines(std::string_view function,
-                                    const std::vector<Engine*>& engines) {
-  if (engines.empty() || engines.size() > kMaxEngines) {
-    return absl::InvalidArgumentError(
-        StrCat(function, " on ", engines.size(), " engines; 1 to ", kMaxEngines, " are allowed"));
-  }
-  for (auto engine = engines.begin(); engine != engines.end(); ++engine) {
-    if (*engine != nullptr && std::find(engines.begin(), engine, *engine) == engine) continue;
-    return absl::InvalidArgumentError(
-        StrCat(function, " on engines, of which number ", engine - engines.begin(),
-               *engine == nullptr ? " is null" : " is there before", "; each is another one"));
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(Engine& engine, const std::string& address,
                                                        const ChannelOptions& options) {
-  return internal::MakeChannel({nullptr, CoreOf(engine), address, options});
+  return Open(std::vector<Engine*>{&engine}, address, options);
 }
 
 absl::StatusOr<std::unique_ptr<Channel>> Channel::Open(const std::vector<Engine*>& engines,
                                                        const std::string& address,
                                                        const ChannelOptions& options) {
-  WEFT_RETURN_IF_ERROR(internal::CheckEngines("Channel::Open", engines));
-  std::vector<internal::ChannelParts> lanes;
-  for (Engine* const engine : engines)
-    lanes.push_back({nullptr, CoreOf(*engine), address, options});
-  return internal::MakeChannel(std::move(lanes));
+  return internal::MakeChannel({.engines = engines, .address = address, .options = options});
 }
 
-// In their order: a server whose engines have as many connections each gives the first lane to its
-// first engine, and so on; and where there are several cards each lane begins with another one.
-absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(std::vector<ChannelParts> lanes) {
-  const auto states = std::make_shared<LaneStates>();
+absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(ChannelParts parts) {
+  const bool has_own = static_cast<bool>(parts.make_engine);
+  WEFT_RETURN_IF_ERROR(has_own ? CheckEngines(parts.options.engines, kMaxEngines)
+                               : CheckEngines(parts));
+  const size_t count = has_own ? parts.options.engines : parts.engines.size();
+  if (has_own) parts.options.engines = 1;  // of each lane
+  const auto states = count > 1 ? std::make_shared<LaneStates>() : nullptr;
   // Of a long list of servers all lanes take the same part: then a key has one server.
-  const auto client_number = static_cast<uint32_t>(SecureRandom64());
+  if (count > 1 && !parts.balancing.client_number) {
+    parts.balancing.client_number = static_cast<uint32_t>(SecureRandom64());
+  }
+  std::vector<LaneParts> lanes;
+  while (lanes.size() < count) {
+    std::unique_ptr<AddressSource> source;
+    if (parts.make_source) {
+      WEFT_ASSIGN_OR_RETURN(source, parts.make_source());
+    }
+    std::unique_ptr<Engine> own_engine;
+    if (has_own) {
+      WEFT_ASSIGN_OR_RETURN(own_engine, parts.make_engine());
+    }
+    const auto number = static_cast<uint32_t>(lanes.size());
+    EngineCore& engine = CoreOf(has_own ? *own_engine : *parts.engines[number]);
+    lanes.push_back({.own_engine = std::move(own_engine),
+                     .engine = engine,
+                     .address = parts.address,
+                     .options = parts.options,
+                     .session = parts.session,
+                     .source = std::move(source),
+                     .balancing = parts.balancing,
+                     .lanes = states,
+                     .number = number});
+  }
+  if (count == 1) return Channel::Make(std::move(lanes.front()));
+  // In their order: a server whose engines have as many connections each gives the first lane to
+  // its first engine, and so on; and where there are several cards each lane begins with another
+  // one.
   std::vector<std::unique_ptr<Channel>> made;
-  for (ChannelParts& parts : lanes) {
-    const auto number = static_cast<uint32_t>(made.size());
-    uint32_t& server_engine = parts.options.link.server_engine;
-    if (server_engine == kSameEngine) server_engine = number;
-    parts.options.link.first_port += number;
-    parts.lanes = states;
-    parts.lane = number;
-    parts.first_lane = made.empty() ? nullptr : made.front().get();
-    if (!parts.balancing.client_number) parts.balancing.client_number = client_number;
-    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Channel> lane, MakeChannel(std::move(parts)));
-    made.push_back(std::move(lane));
+  for (LaneParts& lane : lanes) {
+    if (!made.empty()) lane.first_lane = made.front().get();
+    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Channel> channel, Channel::Make(std::move(lane)));
+    made.push_back(std::move(channel));
   }
   return std::unique_ptr<Channel>(
       new Channel(std::make_unique<ChannelLanes>(std::move(made), states)));
 }
 
-absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(ChannelParts parts) {
+absl::StatusOr<std::unique_ptr<Channel>> Channel::Make(internal::LaneParts parts) {
   WEFT_RETURN_IF_ERROR(CheckOptions(parts.options));
-  if (parts.options.link.server_engine == kSameEngine) parts.options.link.server_engine = 0;
+  LinkOptions& link = parts.options.link;
+  if (link.server_engine == kSameEngine) link.server_engine = parts.number;
+  link.first_port += parts.number;
   if (parts.source != nullptr) {
     WEFT_RETURN_IF_ERROR(CheckBalancing(parts.balancing, parts.options));
   }
@@ -304,7 +328,7 @@ absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(ChannelParts part
   }
   std::unique_ptr<Channel> channel(new Channel(parts));
   ClientConnection& client = *channel->client_;
-  if (parts.lanes != nullptr) client.JoinLanes(std::move(parts.lanes), parts.lane);
+  if (parts.lanes != nullptr) client.JoinLanes(std::move(parts.lanes), parts.number);
   // Before there are calls to its servers, which share them as well.
   if (parts.first_lane != nullptr) {
     client.calls().ShareServices(parts.first_lane->client_->calls());
@@ -317,7 +341,7 @@ absl::StatusOr<std::unique_ptr<Channel>> internal::MakeChannel(ChannelParts part
   return channel;
 }
 
-Channel::Channel(internal::ChannelParts& parts)
+Channel::Channel(internal::LaneParts& parts)
     : own_engine_(std::move(parts.own_engine)),
       engine_(parts.engine),
       client_(new ClientConnection(engine_, parts.address, parts.options, parts.session)),

@@ -1,8 +1,6 @@
 // Channels over many servers: what joins targets, sources and channels.
-#include <utility>
 #include <vector>
 
-#include "core/status.h"
 #include "rpc/client/balancing.h"
 #include "rpc/client/channel_parts.h"
 #include "rpc/naming/targets.h"
@@ -12,31 +10,19 @@ namespace weft {
 absl::StatusOr<std::unique_ptr<Channel>> OpenBalanced(Engine& engine, const std::string& target,
                                                       const ChannelOptions& options,
                                                       const BalancingOptions& balancing) {
-  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<AddressSource> source,
-                        MakeAddressSource(target, balancing.etcd));
-  return internal::MakeChannel({.engine = CoreOf(engine),
-                                .address = target,
-                                .options = options,
-                                .source = std::move(source),
-                                .balancing = balancing});
+  return OpenBalanced(std::vector<Engine*>{&engine}, target, options, balancing);
 }
 
 absl::StatusOr<std::unique_ptr<Channel>> OpenBalanced(const std::vector<Engine*>& engines,
                                                       const std::string& target,
                                                       const ChannelOptions& options,
                                                       const BalancingOptions& balancing) {
-  WEFT_RETURN_IF_ERROR(internal::CheckEngines("OpenBalanced", engines));
-  std::vector<internal::ChannelParts> lanes;
-  for (Engine* const engine : engines) {
-    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<AddressSource> source,
-                          MakeAddressSource(target, balancing.etcd));
-    lanes.push_back({.engine = CoreOf(*engine),
-                     .address = target,
-                     .options = options,
-                     .source = std::move(source),
-                     .balancing = balancing});
-  }
-  return internal::MakeChannel(std::move(lanes));
+  return internal::MakeChannel(
+      {.engines = engines,
+       .address = target,
+       .options = options,
+       .make_source = [&] { return MakeAddressSource(target, balancing.etcd); },
+       .balancing = balancing});
 }
 
 }  // namespace weft
