@@ -3,7 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -67,13 +66,9 @@ class TcpNearTest : public testing::Test {
     side.received.clear();
     return count;
   }
-  static bool IsReadable(const TcpSide& side) {
-    pollfd asked = {side.domain->descriptor(), POLLIN, 0};
-    return ::poll(&asked, 1, 0) == 1;
-  }
   // Turns until there is no work: nothing that b has sent is under way to a.
   static void Settle(TcpSide& side) {
-    while (!side.domain->Arm() || IsReadable(side)) side.domain->Poll(64);
+    while (!side.domain->Arm() || side.IsReadable()) side.domain->Poll(64);
   }
 
   // b destroys its end of the near link, and a, which has heard of that, calls by the other.
@@ -90,18 +85,18 @@ class TcpNearTest : public testing::Test {
 };
 
 TEST_F(TcpNearTest, WhatArrivesMakesNoEventUntilTheEngineWantsToSleep) {
-  ASSERT_FALSE(IsReadable(a_));
+  ASSERT_FALSE(a_.IsReadable());
   ASSERT_TRUE(b_.Send("from b, unasked for").ok());
-  EXPECT_FALSE(IsReadable(a_)) << "the near link is watched";
-  EXPECT_FALSE(a_.domain->Arm() && !IsReadable(a_)) << "it would sleep over what has arrived";
+  EXPECT_FALSE(a_.IsReadable()) << "the near link is watched";
+  EXPECT_FALSE(a_.domain->Arm() && !a_.IsReadable()) << "it would sleep over what has arrived";
   ASSERT_TRUE(Run([&] { return Take(a_) == 1; }));
 }
 
 TEST_F(TcpNearTest, AnEngineThatHasArmedIsWoken) {
   Settle(a_);
-  EXPECT_FALSE(IsReadable(a_));
+  EXPECT_FALSE(a_.IsReadable());
   ASSERT_TRUE(b_.Send("from b, while a sleeps").ok());
-  EXPECT_TRUE(IsReadable(a_));
+  EXPECT_TRUE(a_.IsReadable());
   ASSERT_TRUE(Run([&] { return Take(a_) == 1; }));
 }
 
@@ -153,7 +148,7 @@ TEST_F(TcpNearTest, AfterItsEndAnAnswerByAnotherWakesAnEngineThatHasArmed) {
   EndTheNearOneAndCallByTheOther();
   Settle(a_);
   ASSERT_TRUE(b_.Send(other_of_b_, "b's answer to a").ok());
-  ASSERT_TRUE(IsReadable(a_)) << "the link that was asked is not watched";
+  ASSERT_TRUE(a_.IsReadable()) << "the link that was asked is not watched";
   ASSERT_TRUE(Run([&] { return Take(a_) == 1; }));
 }
 
@@ -166,7 +161,7 @@ TEST_F(TcpNearTest, AfterItsEndAnAnswerIsHeardOfThoughAThirdLinkBringsSomethingB
   ASSERT_TRUE(Run([&] { return Take(a_) == 1; }));
   Settle(a_);
   ASSERT_TRUE(b_.Send(other_of_b_, "b's answer to a").ok());
-  ASSERT_TRUE(IsReadable(a_)) << "the link that was asked is not watched";
+  ASSERT_TRUE(a_.IsReadable()) << "the link that was asked is not watched";
   ASSERT_TRUE(Run([&] { return Take(a_) == 1; }));
 }
 
@@ -186,7 +181,7 @@ TEST_F(TcpNearTest, OneThatCannotBeWatchedAgainEndsAndAnotherTakesItsPlace) {
   }
   Settle(a_);
   ASSERT_TRUE(b_.Send(other_of_b_, "by the other link").ok());
-  EXPECT_TRUE(IsReadable(a_));
+  EXPECT_TRUE(a_.IsReadable());
 }
 
 TEST_F(TcpNearTest, AnEngineThatCannotWatchItDoesNotSleepButTellsOfItsEnd) {

@@ -26,11 +26,11 @@
 
 namespace weft {
 
-// Polls until nothing more is to be done.
+// Polls until nothing more is to be done, and no socket has anything.
 inline void TcpSettle(std::initializer_list<TcpSide*> sides) {
   const auto rest = [&] {
     for (TcpSide* side : sides) {
-      if (!side->domain->Arm()) return false;
+      if (!side->domain->Arm() || side->IsReadable()) return false;
     }
     return true;
   };

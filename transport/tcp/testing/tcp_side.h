@@ -2,6 +2,7 @@
 // as the control connection's listener is, and a log of what it was told.
 #pragma once
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -123,6 +124,12 @@ struct TcpSide final : BatchSink {
   void Poll() {
     Accept();
     domain->Poll(64);
+  }
+
+  // An engine that sleeps would be woken.
+  bool IsReadable() const {
+    pollfd asked = {domain->descriptor(), POLLIN, 0};
+    return ::poll(&asked, 1, /*timeout=*/0) == 1;
   }
 
   absl::Status Send(TcpEnd& to, std::string_view text, bool wide = false) {
