@@ -339,12 +339,13 @@ bool EngineCore::SleepsOn() {
 bool Engine::Arm() {
   EngineCore& core = CoreOf(*this);
   if (core.forked()) return true;  // nothing will ever be
-  const bool may_sleep = core.inbox_.empty() && !core.was_used_;
+  // By this thread, and by nobody else: what it has begun waits for the next turn, which disarms.
+  if (core.was_used_) return false;
   // No turn has come since it was armed, for that would have ended it.
-  if (core.doorbell_->armed() && may_sleep) return true;
+  if (core.doorbell_->armed() && core.inbox_.empty()) return true;
   core.doorbell_->Arm();
-  if (core.inbox_.empty() && !core.was_used_ && !core.stop_.load(std::memory_order_acquire) &&
-      transport_->Arm()) {
+  // Others may have posted before they could see that it is armed.
+  if (core.inbox_.empty() && !core.stop_.load(std::memory_order_acquire) && transport_->Arm()) {
     return true;
   }
   core.Wake();

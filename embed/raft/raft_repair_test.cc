@@ -412,6 +412,7 @@ TEST(RaftRepair, MayGoInsideTheCallbackOfTheEnd) {
   static std::optional<RaftRepair> repair;
   static raft_io_close_cb closed;
   raft_fsm fsm = {};
+  fsm.version = 1;
   raft_io io = {};
   io.version = 1;
   io.init = [](raft_io*, raft_id, const char*) { return 0; };
