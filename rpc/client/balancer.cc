@@ -294,7 +294,8 @@ void Balancer::OnServers(std::vector<ListedServer> servers) {
 
 void Balancer::OnSourceFailed(const absl::Status& why) {
   if (set_by_program_) return;
-  if (!std::exchange(source_fails_, true)) {
+  // An empty "list:" is for the program to fill: until then its calls say so.
+  if (!std::exchange(source_fails_, true) && !source_->takes_lists()) {
     WEFT_LOG(kWarning, target_, " names no servers, and the last ", servers_.size(),
              " are kept: ", ToStd(why.message()));
   }

@@ -21,7 +21,10 @@ std::string HelpOnAll(const std::vector<Command>& commands) {
     name.resize(width, ' ');
     text += "  " + name + "  " + command.summary + "\n";
   }
-  return text + "\n`weft help COMMAND` tells more. Exit status: 0 done, 1 failed, 2 wrong usage.\n";
+  return text +
+         "\n`weft NAME ...` runs a program weft_NAME, as weft_blockd is one, that is beside weft "
+         "or in\n"
+         "PATH. `weft help COMMAND` tells more. Exit status: 0 done, 1 failed, 2 wrong usage.\n";
 }
 
 std::string HelpOn(const Command& command) {

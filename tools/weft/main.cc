@@ -1,7 +1,13 @@
 // weft: what an operator asks of this host and of servers, and needs to try them. `weft help` lists
-// the commands.
+// the commands. What is none of them is a program of its own: `weft blockd disk.img` becomes
+// `weft_blockd disk.img`, found beside this program or in PATH.
+#include <unistd.h>
+
 #include <cstdio>
+#include <filesystem>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "tools/weft/cert.h"
@@ -30,6 +36,21 @@ const std::vector<Command>& Commands() {
   return commands;
 }
 
+// Does not return where there is such a program and it can be started.
+void BecomeProgram(const std::string& name, const std::vector<std::string>& arguments) {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_-";
+  if (name.find_first_not_of(kLetters) != std::string::npos) return;  // no other folder's
+  std::string program = "weft_" + name;
+  std::vector<std::string> words = arguments;
+  std::vector<char*> argv = {program.data()};
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  std::error_code unknown;
+  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  if (!unknown) ::execv((here.parent_path() / program).c_str(), argv.data());
+  ::execvp(program.c_str(), argv.data());
+}
+
 int NoSuchCommand(const std::string& name) {
   std::fprintf(stderr, "weft: no command \"%s\"\n%s", name.c_str(), HelpOnAll(Commands()).c_str());
   return kUsage;
@@ -56,7 +77,10 @@ int Run(std::vector<std::string> arguments) {
   if (name == "--help" || name == "-h") name = "help";
   if (name == "--version") name = "version";
   const Command* command = FindCommand(Commands(), name);
-  if (command == nullptr) return NoSuchCommand(name);
+  if (command == nullptr) {
+    BecomeProgram(name, arguments);
+    return NoSuchCommand(name);
+  }
   if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
     return RunHelp({name});
   }

@@ -73,6 +73,17 @@ answer = json.load(sys.stdin)
 assert answer["format"] == 1 and not answer["connected"] and answer["error"], answer
 ' || fail "weft explain --json"
 
+# A program of its own is found in PATH, gets its words as they are, and its status is weft's.
+programs=$made/programs
+mkdir "$programs"
+printf '#!/bin/sh\nprintf "<%%s>" "$@"\nexit 7\n' >"$programs/weft_echo-1"
+chmod +x "$programs/weft_echo-1"
+status=0
+said=$(PATH=$programs:$PATH "$weft" echo-1 'two words' '' --help) || status=$?
+[[ $status == 7 && $said == '<two words><><--help>' ]] || fail "weft echo-1: $status $said"
+says 2 'no command "echo-1"' echo-1
+PATH=$programs:$PATH says 2 'no command "../programs/weft_echo-1"' ../programs/weft_echo-1
+
 # The JSON form is JSON, and says what the table says.
 "$weft" devices --json | python3 -c '
 import json, sys
