@@ -23,9 +23,14 @@ struct AttackOptions {
   double seconds = 1;
   uint64_t seed = 1;
   std::string tls_folder;  // empty: no TLS
+  // Connections that strangers begin in a second, at the most. 0: what the attack is made for.
+  uint32_t per_second = 0;
 };
 
-// What an attack has done, by name: "connections", 41213.
+// What an attack has done, by name: "connections", 41213. Of strangers: "begun" connections, and
+// those of them that the server's kernel has taken ("connections"), refused ("connects_failed"), or
+// not answered in kAnswerNs ("unanswered", its queue was full); "put_out" by the server before they
+// had done what they came for; and the "ms" that it took.
 using AttackReport = std::map<std::string, uint64_t>;
 
 // The attack of that name, for its time. INVALID_ARGUMENT: there is none, or not over this path.

@@ -6,10 +6,11 @@
 
 PROGRAM is weft_hostile. For each path (and with --tls once more under TLS) it starts a server and the honest
 clients, in processes of their own, and then the attacks, one after the other and at last all together, each
-for SECONDS (5) in each of N rounds (3), with a quiet time before each. The attackers run beside the honest
-clients, on another processor than the server's. Attackers on other machines would not take the honest clients'
-processors from them: for the figures, server and honest clients are real-time processes where that is allowed,
-whom the kernel prefers to all others of this machine; otherwise the attackers have the lowest priority.
+for SECONDS (5) in each of N rounds (3), with a quiet time before each. The server has the first processor, attackers
+the second, honest clients the last, which of two is the attackers' too. Attackers on other machines would not take the
+honest clients' processors from them: for the figures, server and honest clients are real-time processes where that is
+allowed, whom the kernel prefers to all others of this machine; strangers come right behind them; where it is not
+allowed, attackers have the lowest priority.
 
 An attack is withstood if, of the server and the four clients that were there before,
   - the server lives, and no call has failed,
@@ -95,11 +96,18 @@ DEEDS = ("connections", "offers", "rounds", "frames", "joined")
 # Before a command: it ends with this process, also when nothing here can run any more.
 ENDS_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
 LOWEST_PRIORITY = ["nice", "-n", "19"]
-BEFORE_ALL_OTHERS = ["chrt", "--rr", "1"]
+BEFORE_ALL_OTHERS = ["chrt", "--rr", "2"]
+# Of strangers alone, who are to come 10,000 times a second whatever else the machine does: they go behind those.
+BEFORE_OTHER_PROGRAMS = ["chrt", "--rr", "1"]
 
 
 def attacks_on(path):
     return STRANGERS + MEMBERS + BY_PATH[path]
+
+
+def attackers_cpu():
+    """The second, if there are two."""
+    return sorted(os.sched_getaffinity(0))[:2][-1]
 
 
 class Process:
@@ -202,15 +210,15 @@ class Field:
         self.name = path + ("+tls" if tls_folder else "")
         cpus = sorted(os.sched_getaffinity(0))
         self.common = ["--path=" + path, "--tls=" + tls_folder]
-        self.beside = ["--cpu=%d" % cpus[-1]]  # honest clients and attackers
         self.log = tempfile.TemporaryFile(mode="w+")
         self.log_read = 0
         real_time = options.figures and may_run_before_all_others()
         first = BEFORE_ALL_OTHERS if real_time else []
         self.attackers_priority = [] if real_time else LOWEST_PRIORITY
+        self.strangers_priority = BEFORE_OTHER_PROGRAMS if real_time else LOWEST_PRIORITY
         self.server = Process(first + [options.program, "serve", "--cpu=%d" % cpus[0]] + self.common, self.log)
         self.common.append("--address=" + self.server.ready[1])
-        self.honest = Process(first + [options.program, "honest"] + self.common + self.beside)
+        self.honest = Process(first + [options.program, "honest", "--cpu=%d" % cpus[-1]] + self.common)
         time.sleep(WARM_UP_SECONDS)
         self.first = self.usage()
         if self.first is None:
@@ -244,10 +252,12 @@ class Field:
         """Runs these for their time; what they say of themselves, and what is wrong with them."""
         said, wrong = {}, []
         running = []
+        alone = len(names) == 1 and names[0] in STRANGERS
+        priority = self.strangers_priority if alone else self.attackers_priority
         for seed, name in enumerate(names, self.options.seed):
-            command = ENDS_WITH_US + self.attackers_priority + [
+            command = ENDS_WITH_US + priority + [
                 self.options.program, "attack", "--name=" + name, "--seed=%d" % seed,
-                "--seconds=%g" % self.options.seconds] + self.common + self.beside
+                "--seconds=%g" % self.options.seconds, "--cpu=%d" % attackers_cpu()] + self.common
             running.append((name, subprocess.Popen(command, stdout=subprocess.PIPE, text=True)))
         for name, process in running:
             try:
@@ -309,8 +319,7 @@ class Field:
         row["first"], row["used"] = self.first, used
         row["server"] = self.server.ask()
         row["log"] = self.new_log_lines()
-        visits = sum(said.get("connections", 0) for said in row["said"].values())
-        row["connections_per_s"] = visits / took
+        row["connections_per_s"] = sum(per_second(said, took) for said in row["said"].values())
         self.judge(row, files_before)
         return row
 
@@ -353,6 +362,30 @@ class Field:
             if status != 0:
                 reasons.append("the %s ended with status %d" % (name, status))
         return reasons
+
+
+def per_second(said, took):
+    """The connections that an attacker has made, in a second of its own time if it says how long that was."""
+    seconds = said["ms"] / 1000 if said.get("ms") else took
+    return said.get("connections", 0) / seconds
+
+
+def bare_rate(options):
+    """Connections a second that these processors allow: strangers, as many as they can, at the server's place a
+    process that accepts and closes, and no clients. None: it could not be measured."""
+    cpus = sorted(os.sched_getaffinity(0))
+    first = BEFORE_OTHER_PROGRAMS if may_run_before_all_others() else []
+    bare = Process(first + [options.program, "bare", "--cpu=%d" % cpus[0]])
+    try:
+        done = subprocess.run(
+            ENDS_WITH_US + first + [options.program, "attack", "--name=strangers", "--path=tcp", "--per_second=1000000",
+                            "--address=" + bare.ready[1], "--seconds=%g" % min(options.seconds, 2),
+                            "--cpu=%d" % attackers_cpu()],
+            stdout=subprocess.PIPE, text=True, timeout=PATIENCE_SECONDS)
+        return per_second(json.loads(done.stdout), options.seconds) if done.returncode == 0 else None
+    finally:
+        bare.process.kill()
+        bare.process.wait()
 
 
 def said_shortly(said):
@@ -450,10 +483,12 @@ def main(arguments):
     options = parse(arguments)
     with_tls = any(tls for _, tls, _ in options.fields)
     folder = tempfile.mkdtemp(prefix="weft_hostile.") if with_tls else ""
-    rows, wrong = [], []
+    rows, wrong, bare = [], [], None
     try:
         if folder:
             make_certificates(folder)
+        if options.figures and any("strangers" in (attacks or STRANGERS) for _, _, attacks in options.fields):
+            bare = bare_rate(options)
         for path, tls, attacks in options.fields:
             more_rows, more_wrong = run_field(options, path, folder if tls else "", attacks)
             rows += more_rows
@@ -465,6 +500,8 @@ def main(arguments):
     for row in rows:
         if "ratio" in row:
             print(table_line(row))
+    if bare is not None:
+        print("conn/s of strangers against a bare loop of accept and close, without honest clients: %.0f" % bare)
     for name in dict.fromkeys(row["path"] for row in rows):
         judged = [row for row in rows if row["path"] == name and "ratio" in row]
         if judged:

@@ -7,12 +7,16 @@
 //                                                      system what it had free
 //   weft_hostile honest --path P --address A           honest.h
 //   weft_hostile attack --path P --address A --name N  an attack; a line of JSON at its end
+//   weft_hostile bare                                  accepts and closes: what no server
+//                                                      does less than; "ready ADDRESS"
 //
 // Exit code 1: it could not do that, or did not end well; 2: wrong arguments.
 
 #include <malloc.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 
+#include <cerrno>
 #include <csignal>
 #include <iostream>
 #include <string>
@@ -23,6 +27,7 @@
 #include "absl/strings/str_format.h"
 #include "bench/hostile/attack.h"
 #include "bench/hostile/honest.h"
+#include "bench/hostile/sockets.h"
 #include "bench/machine/cpu.h"
 #include "bench/perf/ends/call_streams.h"
 #include "bench/perf/ends/lending_service.h"
@@ -31,6 +36,7 @@
 #include "core/memory_hooks.h"
 #include "core/status.h"
 #include "rpc/server/server.h"
+#include "transport/descriptor.h"
 #include "transport/engine.h"
 
 ABSL_FLAG(std::string, path, "shm", "the path, shm or tcp");
@@ -38,6 +44,8 @@ ABSL_FLAG(std::string, address, "", "the server's, as it has said it");
 ABSL_FLAG(std::string, name, "", "the attack");
 ABSL_FLAG(std::string, tls, "", "a folder of certificates; empty: without TLS");
 ABSL_FLAG(double, seconds, 1, "how long an attack goes on");
+ABSL_FLAG(uint32_t, per_second, 0,
+          "connections that strangers begin; 0: as many as the attack has");
 ABSL_FLAG(uint64_t, seed, 1, "of what is random");
 ABSL_FLAG(int, cpu, -1, "the processor; -1: any");
 
@@ -109,6 +117,7 @@ absl::Status Attack(PathKind path) {
   options.seconds = absl::GetFlag(FLAGS_seconds);
   options.seed = absl::GetFlag(FLAGS_seed);
   options.tls_folder = absl::GetFlag(FLAGS_tls);
+  options.per_second = absl::GetFlag(FLAGS_per_second);
   WEFT_ASSIGN_OR_RETURN(const AttackReport report, RunAttack(options));
   const char* separator = "{";
   for (const auto& [what, count] : report) {
@@ -119,12 +128,33 @@ absl::Status Attack(PathKind path) {
   return absl::OkStatus();
 }
 
+// Until it is killed.
+absl::Status ServeBare() {
+  constexpr int kBacklog = 1024;  // as a server of Weft's has
+  const sockaddr_in address = ParseAddress("127.0.0.1:0");
+  sockaddr_in bound = {};
+  socklen_t length = sizeof(bound);
+  const Descriptor listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (::bind(listening.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+      ::listen(listening.get(), kBacklog) != 0 ||
+      ::getsockname(listening.get(), reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
+    return StatusFromErrno(errno, "listen on 127.0.0.1");
+  }
+  std::cout << "ready " << AddressText(bound) << std::endl;
+  while (true) {
+    const Descriptor client(
+        ::accept4(listening.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!client.valid()) return StatusFromErrno(errno, "accept a client");
+  }
+}
+
 absl::Status Run(const std::string& role) {
   WEFT_ASSIGN_OR_RETURN(const PathKind path, ParsePathKind(absl::GetFlag(FLAGS_path)));
   const int cpu = absl::GetFlag(FLAGS_cpu);
   // The server's main thread only answers questions; its engine has the processor.
   if (role != "serve" && cpu >= 0) WEFT_RETURN_IF_ERROR(PinThisThread(cpu));
   if (role == "serve") return Serve(path);
+  if (role == "bare") return ServeBare();
   if (role == "attack") return Attack(path);
   if (role != "honest") return absl::InvalidArgumentError("no role '" + role + "'");
   return RunHonest(
@@ -138,7 +168,7 @@ int main(int argc, char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
   if (words.size() != 2) {
-    std::cerr << "usage: weft_hostile serve|honest|attack OPTION...\n";
+    std::cerr << "usage: weft_hostile serve|honest|attack|bare OPTION...\n";
     return 2;
   }
   const absl::Status status = weft::bench::Run(words[1]);
