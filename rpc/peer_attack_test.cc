@@ -231,9 +231,10 @@ TEST_F(PeerAttackTest, WhoHasProvedNothingEndsNoHandshakeOfWhoHas) {
   RawPeer again;
   again.DialWith(CoreOf(network_.Node("stranger")).transport(), PeerDialingHello("raw", 5));
   ASSERT_TRUE(RunUntil([&] { return !again.why.ok(); }));
-  EXPECT_EQ(again.why, absl::UnauthenticatedError(
-                           "who dials as peer raw has not proved to be the peer that is connected: "
-                           "nobody has proved who it is"));
+  EXPECT_EQ(again.why,
+            absl::UnauthenticatedError(
+                "who dials as peer raw has not proved to be the peer that is connected, or "
+                "about to be: nobody has proved who it is"));
   ASSERT_TRUE(RunUntil([&] { return good.connection != nullptr || !good.why.ok(); }));
   EXPECT_TRUE(good.why.ok()) << good.why;
   ASSERT_TRUE(RunUntil([&] { return !stranger.why.ok(); }));

@@ -417,7 +417,7 @@ TEST_F(PeerSecurityTest, APeerThatHasDialedProvesToBeWhoIsWanted) {
   const auto to_a = b->OpenPeer("a", /*address=*/"", Wanting("b", "another"));
   ASSERT_TRUE(to_a.ok()) << to_a.status();
   const std::string words =
-      "peer a has connected, and has not proved to be \"spiffe://example/another\"";
+      "peer a is connected, and has not proved to be \"spiffe://example/another\"";
   absl::Status status;
   for (int i = 0; i < 10'000 && !Contains(status.message(), words); ++i) {
     Data reply;

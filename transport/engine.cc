@@ -329,7 +329,8 @@ void EngineCore::Step(uint64_t until_ns) {
 
 // Whether a turn would find nothing: the application has armed the engine and not used it since,
 // and its loop was woken by something else. What comes after Arm() makes the descriptor readable,
-// so that one look there stands for all that a turn looks at.
+// so that one look there stands for all that a turn looks at. What it finds is kept for the turn,
+// which has to follow.
 bool EngineCore::SleepsOn() {
   return doorbell_->armed() && !was_used_ && inbox_.empty() && set_aside_.empty() &&
          !transport_->busy() && timers_.NextDeadlineNs() > clock_->NowNs() &&
@@ -339,7 +340,8 @@ bool EngineCore::SleepsOn() {
 bool Engine::Arm() {
   EngineCore& core = CoreOf(*this);
   if (core.forked()) return true;  // nothing will ever be
-  // By this thread, and by nobody else: what it has begun waits for the next turn, which disarms.
+  // This thread has used the engine, and nobody else can: what it has begun waits for the next
+  // turn, which disarms.
   if (core.was_used_) return false;
   // No turn has come since it was armed, for that would have ended it.
   if (core.doorbell_->armed() && core.inbox_.empty()) return true;
@@ -423,8 +425,12 @@ bool Engine::Post(Function<void()>&& task) {
     return false;
   core.posters_.fetch_add(1, std::memory_order_relaxed);
   const bool posted = core.inbox_.TryPush(std::move(task));
-  // The loop that owns the engine is not asleep, and makes a turn before it is.
-  if (posted && !(core.is_external() && core.MayDrive())) core.doorbell_->Ring();
+  // The loop that owns the engine is not asleep, and makes a turn before it is; but it may have
+  // made this engine's already where it posts in the turn of another one.
+  const internal::Turn* const turn = internal::innermost_turn;
+  const bool makes_turn =
+      core.is_external() && core.MayDrive() && (turn == nullptr || turn->engine == &core);
+  if (posted && !makes_turn) core.doorbell_->Ring();
   core.posters_.fetch_sub(1, std::memory_order_release);
   return posted;
 }

@@ -346,6 +346,10 @@ class ArmedEngine : public testing::Test {
     EXPECT_TRUE(engine_->Arm());
     transport_->looks = 0;
   }
+  bool IsReadable() const {
+    pollfd look = {engine_->fd(), POLLIN, 0};
+    return poll(&look, 1, /*timeout=*/0) == 1;
+  }
   // Whether the next Poll() is a turn.
   bool PollIsATurn() {
     engine_->Poll();
@@ -381,20 +385,26 @@ TEST_F(ArmedEngine, TakesATurnForATaskThatCameWhileItWasArmed) {
 // A task that the loop posted to its own engine rang: a system call, and two more to hear and take
 // it, for a turn that the loop makes anyway before it sleeps.
 TEST_F(ArmedEngine, IsRungByOtherThreadsAndNotByItsOwn) {
-  const auto is_readable = [this] {
-    pollfd look = {engine_->fd(), POLLIN, 0};
-    return poll(&look, 1, /*timeout=*/0) == 1;
-  };
   ASSERT_TRUE(engine_->Post([] {}));
-  EXPECT_FALSE(is_readable());
+  EXPECT_FALSE(IsReadable());
   EXPECT_TRUE(PollIsATurn());
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(engine_->Arm());
     std::thread([this] { ASSERT_TRUE(engine_->Post([] {})); }).join();
-    EXPECT_TRUE(is_readable());
+    EXPECT_TRUE(IsReadable());
     EXPECT_TRUE(PollIsATurn());
-    EXPECT_FALSE(is_readable()) << "what rang has been taken";
+    EXPECT_FALSE(IsReadable()) << "what rang has been taken";
   }
+}
+
+// A loop with two engines makes their turns one behind the other: what the second posts to the
+// first comes behind the first one's turn.
+TEST_F(ArmedEngine, IsRungInTheTurnOfAnotherEngineOfItsThread) {
+  const std::unique_ptr<EngineCore> second = MakeEngine(Options(Drive::kExternal));
+  ASSERT_TRUE(second->Post([this] { ASSERT_TRUE(engine_->Post([] {})); }));
+  EXPECT_EQ(second->Poll(), 1);
+  EXPECT_TRUE(IsReadable());
+  EXPECT_TRUE(PollIsATurn());
 }
 
 // What it has sent leaves in the next turn.

@@ -69,7 +69,10 @@ absl::Status Await(int socket, short events, int timeout_ms, const char* what) {
   const uint64_t begin_ns = clock.NowNs();
   pollfd waits{socket, events, 0};
   int left_ms = timeout_ms;
-  while (::poll(&waits, 1, left_ms) <= 0) {
+  while (true) {
+    const int ready = ::poll(&waits, 1, left_ms);
+    if (ready > 0) return absl::OkStatus();
+    if (ready < 0 && errno != EINTR) return StatusFromErrno(errno, what);
     const uint64_t waited_ns = clock.NowNs() - begin_ns;
     if (waited_ns >= wait_ns) {
       return absl::DeadlineExceededError(StrCat(what, ": nothing within ", timeout_ms,
@@ -78,7 +81,6 @@ absl::Status Await(int socket, short events, int timeout_ms, const char* what) {
     const uint64_t left_ns = wait_ns - waited_ns;
     if (timeout_ms > 0) left_ms = static_cast<int>((left_ns + kNsPerMs - 1) / kNsPerMs);
   }
-  return absl::OkStatus();
 }
 
 absl::Status PeerIsGone() {

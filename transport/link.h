@@ -257,7 +257,8 @@ class LinkDomain {
   // Completions, receives, retries, connection events: at most about `budget`. Returns how many.
   virtual int Poll(int budget) = 0;
 
-  // Prepares to sleep until descriptor() is readable. False: work is pending, poll again.
+  // Prepares to sleep until descriptor() is readable, which it may be already: such a sleep ends at
+  // once. False: work is pending of which it will not tell, poll again.
   // A domain without a descriptor relies on the engine's doorbell, which its peers ring.
   virtual bool Arm() = 0;
   virtual int descriptor() const = 0;  // -1: none

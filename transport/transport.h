@@ -146,7 +146,8 @@ class Transport {
   // Sends what was committed this turn. The engine calls it at the end of each turn.
   virtual void FlushAll() = 0;
 
-  // Prepares to sleep on the engine's poller. False: there is work, poll again.
+  // Prepares to sleep on the engine's poller, where something may be ready already. False: there is
+  // work of which the poller will not tell, poll again.
   virtual bool Arm() = 0;
 
   // Something is under way that a provider may fail to signal on a descriptor: the engine then

@@ -159,6 +159,8 @@ weft_status* weft_engine_free(weft_engine* engine);
 // One turn: callbacks run inside, and what was sent leaves. Returns how much there was to do; 0
 // also when this thread may not drive. `budget`: how much at most; 0: 64. WEFT_CALLER: any thread.
 int weft_engine_poll(weft_engine* engine, int budget);
+// Readable when something has come, or another thread has begun or posted something; not for what
+// the loop's own thread does: so the loop comes by the two above each time before it sleeps.
 int weft_engine_fd(const weft_engine* engine);  // -1: not WEFT_EXTERNAL
 int weft_engine_arm(weft_engine* engine);       // 0: do not sleep, poll
 // Until the next timer: -1: there is none; in milliseconds rounded up, as poll(2) takes it.

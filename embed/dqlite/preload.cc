@@ -16,9 +16,8 @@
 // it: who has preloaded this library should hear them, and dqlite does not know of them. (They are
 // few, and hardly ever waited for: core/log.h. WEFT_LOG=off has none.)
 //
-// Threads: raft_uv_init() on that of dqlite's caller, everything else on the node's loop. (Of a
-// node
-//   that could not be made, raft_uv_close() is on its caller's, too.)
+// Threads: raft_uv_init() on that of dqlite's caller, everything else on the node's loop; but
+//   raft_uv_close() of a node that could not be made is on its caller's, too.
 // Lifetime: a Node's from raft_uv_init() to raft_uv_close(). dqlite calls the latter inside the
 //   callback of raft_close(), which comes by way of OnClosed(): when the network half has ended,
 //   the disk half has closed, and the engine is not in the loop any more. libraft looks at nothing
@@ -72,7 +71,7 @@ struct Node {
   std::optional<RaftRepair> repair;  // above ours
 };
 
-constinit RaftIoTable<Node> nodes;  // which own themselves until raft_uv_close()
+constinit RaftIoTable<Node> nodes;  // each is deleted by Detach()
 
 // The variable as a number of 0..most, or `otherwise`; false: it is none.
 bool ReadVariable(const char* name, uint32_t most, uint32_t otherwise, uint32_t* value) {

@@ -163,7 +163,8 @@ std::vector<raft_index> ChangesIn(const raft_log& log) {
 }
 
 // snapshot(C1 e e) e C2: C2 goes, and membershipRollback() looks for C1 in the log alone.
-// Until the entry comes that takes the change's place.
+
+// Plays it until the entry comes that takes the change's place.
 void ChangeBehindASnapshot(Cluster& cluster) {
   cluster.StartAndElect();
   cluster.SnapshotAfter(/*entries=*/5);
@@ -201,7 +202,8 @@ TEST(LibraftDefects, WithTheRepairItIsTakenBackToTheSnapshots) {
 
 // C1 e C2, after a start: restoreEntries() holds C2 for committed, so that it is in force when its
 // entry has gone.
-// Until the entry has gone.
+
+// Plays it until the entry has gone.
 void ChangeBeforeAStart(Cluster& cluster) {
   raft_entry entry = {};
   entry.term = 1;
@@ -255,7 +257,7 @@ Stored& LastStored() {
   return stored;
 }
 
-// Until the snapshot is due.
+// Plays it until the snapshot is due.
 void SnapshotDuringAChange(Cluster& cluster) {
   static int (*put)(raft_io*, unsigned, raft_io_snapshot_put*, const raft_snapshot*,
                     raft_io_snapshot_put_cb);
@@ -316,7 +318,8 @@ TEST(LibraftDefects, WithTheRepairTheSnapshotWaitsForTheChangesEnd) {
 
 // C1 e C2, and another member's snapshot takes the place of all: C2 counts as under way for good,
 // so that a member that leads refuses each change of members.
-// Until member 0, which had the change, leads again.
+
+// Plays it until member 0, which had the change, leads again.
 void ChangeBeforeAnothersSnapshot(Cluster& cluster) {
   cluster.StartAndElect();
   cluster.Propose(0);
@@ -354,7 +357,8 @@ TEST(LibraftDefects, WithTheRepairItIsForgottenAndAnotherOneMayBegin) {
 
 // A member that is told to lead, and whose disk fails at that moment: convertToCandidate() makes it
 // a follower whose leader's address is what a candidate's flags were, and it is freed.
-// Until the member hears of it.
+
+// Plays it until the member hears of it.
 void HandOverToAFailingDisk(Cluster& cluster) {
   cluster.StartAndElect();
   cluster.Propose(0);
@@ -418,6 +422,7 @@ TEST(LibraftDefects, WithTheRepairItIsNotCommittedUntilAnotherHasIt) {
 
 // A barrier's entry has eight bytes that nobody writes, and a configuration some behind it, up to a
 // multiple of eight: all members get what the leader's heap had there.
+
 // What member 1 has of a barrier, and behind the members of a change: an encoding and a count, and
 // four ids, addresses with zeros, and roles have 53 bytes.
 struct Unwritten {

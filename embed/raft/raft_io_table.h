@@ -6,8 +6,9 @@
 // Threads: any. Find() takes no lock, for libraft sends and stores by it: it looks at as many
 //   entries as raft_ios have been in the table at once, which are a few.
 // Lifetime: the process's. It gives no memory back, and owns nothing that it finds.
-// Invariants: an entry's `of` is written while its `io` is null, or another one than anybody looks
-//   for; who looks for a raft_io does so behind its Add(), and before its Remove() or all after it.
+// Invariants: an entry's `of` is written while its `io` is null, whose release store publishes it;
+// who
+//   looks for a raft_io does so behind its Add(), and before its Remove() or all after it.
 #pragma once
 
 #include <atomic>

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/check.h"
 #include "core/strings.h"
 #include "embed/raft/raft_io_table.h"
 #include "embed/raft/raft_wire.h"
@@ -24,7 +25,7 @@ constexpr uint32_t kQueuedMessages = 4096;
 
 constinit RaftIoTable<RaftNetwork> networks;
 
-// The disk half's callback of its end comes also when there is none any more.
+// REQUIRES: it has one.
 RaftNetwork& NetworkOf(raft_io* io) { return *networks.Find(io); }
 
 void Explain(raft_io* io, const absl::Status& status) {
@@ -246,7 +247,7 @@ absl::StatusOr<std::unique_ptr<RaftNetwork>> RaftNetwork::Attach(
     return absl::AlreadyExistsError("the raft_io has a Weft network half already");
   }
   std::unique_ptr<RaftNetwork> network(new RaftNetwork(io, engine, options));
-  networks.Add(io, network.get());
+  WEFT_CHECK(networks.Add(io, network.get()));  // User: one thread attaches halves to a raft_io
   return network;
 }
 

@@ -29,7 +29,7 @@ bool Names(std::string_view dns_name, std::string_view host) {
          absl::EqualsIgnoreCase(ToAbsl(dns_name.substr(1)), ToAbsl(host.substr(end)));
 }
 
-// What a client asks of the server that it dials, of a peer that has dialed this server.
+// What a channel asks of a peer, whichever side has dialed.
 absl::Status CheckIdentity(const std::string& id, const SecurityOptions& wanted,
                            const PeerIdentity& identity) {
   const auto has_uri = [&identity](const std::string& uri) {
@@ -51,7 +51,7 @@ absl::Status CheckIdentity(const std::string& id, const SecurityOptions& wanted,
                             : wanted.expected_uri.empty() ? wanted.server_name
                                                           : wanted.expected_uri;
   return absl::UnauthenticatedError(
-      StrCat("peer ", id, " has connected, and has not proved to be \"", name,
+      StrCat("peer ", id, " is connected, and has not proved to be \"", name,
              "\", as its channel's SecurityOptions ask: ", IdentityText(identity)));
 }
 
@@ -202,7 +202,8 @@ absl::Status PeerSession::CheckNewcomer(const PeerIdentity& identity) const {
     if (!IsProved(present) || IsSame(present, identity)) continue;
     return absl::UnauthenticatedError(
         StrCat("who dials as peer ", id_,
-               " has not proved to be the peer that is connected: ", IdentityText(identity)));
+               " has not proved to be the peer that is connected, or about to be: ",
+               IdentityText(identity)));
   }
   return absl::OkStatus();
 }

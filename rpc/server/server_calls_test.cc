@@ -5,7 +5,6 @@
 
 #include <vector>
 
-#include "core/near_array.h"
 #include "rpc/server/call_slot.h"
 
 namespace weft {
@@ -39,28 +38,6 @@ TEST(ServerCalls, KeepsNoMoreThanItsBoundBesideThoseThatRun) {
   calls.Trim(kRunning);
   EXPECT_EQ(calls.made(), kRunning + ServerCalls::kMaxSpare);
   for (ServerCall* const call : taken) calls.Give(call);
-}
-
-bool IsInside(const CallSlot& slot, const NearArray<CallSlot>& slots) {
-  const auto* const place = reinterpret_cast<const std::byte*>(&slot);
-  const auto* const begin = reinterpret_cast<const std::byte*>(&slots);
-  return place >= begin && place < begin + sizeof(slots);
-}
-
-TEST(CallSlot, OneIsInsideAndWithASecondAllHaveTheirPlace) {
-  NearArray<CallSlot> slots;
-  slots.Reserve(3);
-  EXPECT_EQ(slots.size(), 0u);
-  slots.Grow();
-  EXPECT_TRUE(IsInside(slots[0], slots));
-  slots[0].generation = 7;
-  slots.Grow();
-  EXPECT_FALSE(IsInside(slots[0], slots));
-  EXPECT_EQ(slots[0].generation, 7u);
-  const CallSlot* const first = &slots[0];
-  slots.Grow();
-  EXPECT_EQ(&slots[0], first);
-  EXPECT_EQ(slots.size(), slots.capacity());
 }
 
 TEST(CallSlot, OnlyANewerGenerationFindsASlotFree) {

@@ -7,7 +7,7 @@ cd "$headers"
 
 # Engine-room names: no program has to know them, neither in the public headers nor in what these need
 # of the inside.
-rooms='\b(Slab|SlabHandle|MpscQueue|Poller|TimerWheel|OpenBatch|CallSlots|WarmUp|Doorbell|ClientConnection& connection\(\)|Enter|Leave)\b'
+rooms='\b(Slab|SlabHandle|MpscQueue|Poller|TimerWheel|OpenBatch|CallSlot|WarmUp|Doorbell|ClientConnection& connection\(\)|Enter|Leave)\b'
 find weft -name '*.h' | sort | while read -r header; do
   shown=$(sed 's,//.*,,' "$header" | grep -nE "$rooms" || true)
   [[ -z $shown ]] || { echo "$header shows the inside:"; echo "$shown"; exit 1; }

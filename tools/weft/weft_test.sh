@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # weft_test.sh WEFT: the program as an operator runs it.
 set -euo pipefail
-weft=$1
+weft=$(realpath "$1")
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
@@ -82,7 +82,9 @@ status=0
 said=$(PATH=$programs:$PATH "$weft" echo-1 'two words' '' --help) || status=$?
 [[ $status == 7 && $said == '<two words><><--help>' ]] || fail "weft echo-1: $status $said"
 says 2 'no command "echo-1"' echo-1
-PATH=$programs:$PATH says 2 'no command "../programs/weft_echo-1"' ../programs/weft_echo-1
+mkdir "$programs/weft_x"
+cp "$programs/weft_echo-1" "$programs/weft_x/echo"
+(cd "$programs" && says 2 'no command "x/echo"' x/echo)
 
 # The JSON form is JSON, and says what the table says.
 "$weft" devices --json | python3 -c '

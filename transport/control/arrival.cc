@@ -57,7 +57,10 @@ void Arrival::Look() {
   static_assert(kMostWantedBytes >= kJoinBytes);
   const ssize_t count = recv(socket_.get(), first.data(), first.size(), MSG_PEEK | MSG_DONTWAIT);
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (count <= 0) return owner_->OnEnd(this, End::kGone);
+  if (count <= 0) {
+    if (count == 0) ResetOnClose(socket_.get());  // he has no use for a polite end
+    return owner_->OnEnd(this, End::kGone);
+  }
   const auto bytes = static_cast<size_t>(count);
   const ByteSpan come = ByteSpan(first).first(bytes);
   if (!CanBeJoin(come)) {

@@ -235,7 +235,10 @@ TEST_F(HostileClientTest, OfWhoHasHungUpBeforeHeIsLookedAtNothingIsMade) {
     EXPECT_EQ(Counted("listener.accepted"), 1u) << "the good one alone";
     return Counted("listener.hung_up") == kMany;
   }));
-  for (Stranger& stranger : gone) ASSERT_TRUE(RunUntilHungUp(stranger));
+  for (Stranger& stranger : gone) {
+    ASSERT_TRUE(RunUntilHungUp(stranger));
+    EXPECT_TRUE(stranger.was_reset());
+  }
   EXPECT_EQ(Counted("listener.strangers_put_out"), 0u);
   ExpectService();
 }
@@ -247,6 +250,16 @@ TEST_F(HostileClientTest, WhoSaysAllAndClosesHisHalfIsAnswered) {
   browser.CloseItsHalf();
   ASSERT_TRUE(RunUntilHungUp(browser));
   EXPECT_EQ(browser.heard().substr(0, 24), "HTTP/1.1 400 Bad Request");
+  EXPECT_FALSE(browser.was_reset());
+  EXPECT_EQ(Counted("listener.hung_up"), 0u);
+}
+
+TEST_F(HostileClientTest, WhoHangsUpLaterWithoutAWordIsReset) {
+  Stranger silent = NewStranger();
+  ASSERT_TRUE(Run([&] { return Counted("listener.accepted") == 1; }));
+  silent.CloseItsHalf();
+  ASSERT_TRUE(RunUntilHungUp(silent));
+  EXPECT_TRUE(silent.was_reset());
   EXPECT_EQ(Counted("listener.hung_up"), 0u);
 }
 

@@ -657,7 +657,10 @@ TEST_F(SharedListenerTest, WhoHasHungUpBeforeHeIsLookedAtIsNobodysStranger) {
     gone.push_back(NewStranger());
     gone.back().CloseItsHalf();
   }
-  for (Stranger& stranger : gone) ASSERT_TRUE(RunUntilHungUp(stranger));
+  for (Stranger& stranger : gone) {
+    ASSERT_TRUE(RunUntilHungUp(stranger));
+    EXPECT_TRUE(stranger.was_reset());
+  }
   EXPECT_EQ(Counted(0, "listener.hung_up"), gone.size());
   EXPECT_EQ(Counted(1, "listener.hung_up"), 0u);
   ExpectService();

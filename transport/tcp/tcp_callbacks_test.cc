@@ -409,7 +409,7 @@ TEST_F(TcpCallbacksTest, WhatComesWithOtherNewsIsNotSleptOver) {
   }
   const std::string batch = Frame(Kind::kBatch, 0, 0, "with the news");
   ASSERT_EQ(peer_->WriteSome(batch), static_cast<ssize_t>(batch.size()));
-  EXPECT_FALSE(side_.domain->Arm());
+  EXPECT_FALSE(side_.domain->Arm() && !side_.IsReadable());
   TcpSettle({&side_});
   EXPECT_EQ(side_.received.back(), "with the news");
   EXPECT_EQ(end_.slots_free, 1);

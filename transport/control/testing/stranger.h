@@ -66,18 +66,24 @@ class Stranger {
     char bytes[4096];
     const ssize_t count = ::recv(socket_.get(), bytes, sizeof(bytes), 0);
     if (count > 0) heard_.append(bytes, static_cast<size_t>(count));
+    was_reset_ = count < 0 && errno == ECONNRESET;
     return count == 0 || (count < 0 && errno != EAGAIN);
   }
   const std::string& heard() const { return heard_; }
+  // The server has hung up by a reset, of which its kernel keeps nothing.
+  bool was_reset() const { return was_reset_; }
   void HangUp() { socket_.Reset(); }
   // Says no more, and listens still. The server's kernel knows of it when this returns.
   void CloseItsHalf() {
     EXPECT_EQ(::shutdown(socket_.get(), SHUT_WR), 0);
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     tcp_info facts = {};
-    while (facts.tcpi_state != TCP_FIN_WAIT2) {
+    do {
       socklen_t length = sizeof(facts);
       ASSERT_EQ(::getsockopt(socket_.get(), IPPROTO_TCP, TCP_INFO, &facts, &length), 0);
-    }
+    } while (facts.tcpi_state != TCP_FIN_WAIT2 && facts.tcpi_state != TCP_CLOSE &&
+             std::chrono::steady_clock::now() < give_up);
+    EXPECT_EQ(facts.tcpi_state, TCP_FIN_WAIT2);
   }
 
   // The first frame of this type that has come, "" if there is none.
@@ -94,6 +100,7 @@ class Stranger {
  private:
   Descriptor socket_;
   std::string heard_;
+  bool was_reset_ = false;
 };
 
 // A server that echoes, and what strangers and clients need to be told apart.
