@@ -32,9 +32,9 @@
 #include "core/clock.h"
 #include "core/function.h"
 #include "core/intrusive_list.h"
+#include "core/slab.h"
 #include "core/timer_wheel.h"
 #include "rpc/operation/blocked_caller.h"
-#include "rpc/wire/frame.h"
 #include "rpc/wire/service.h"
 
 namespace weft {
@@ -81,7 +81,7 @@ class ClientCall : public ListNode<>, public Timer {
   const MethodLayouts* layouts = nullptr;  // null: `reply` is a message
   uint64_t deadline_ns = kNever;
   CallContext* context = nullptr;  // the caller's; null: it has none
-  CallId id;                       // kSent
+  SlabHandle slot;                 // kSent
   State state = State::kNew;
   const Kind kind;
   bool reply_converted = false;  // the reply travels as protobuf, whatever `layouts` wants

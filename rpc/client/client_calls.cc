@@ -38,6 +38,11 @@ size_t BytesOf(const ClientCall& call) {
   return call.request != nullptr ? RequestBytes(*call.request) : RequestBytes(call.encoded);
 }
 
+SlabHandle HandleOf(ByteSpan frame) {
+  const CallId id = CallIdOf(frame);
+  return {id.slot, id.generation};
+}
+
 // How the reply travels. REQUIRES: call.layouts.
 LayoutSide ReplySide(const ClientCall& call) {
   const LayoutSide& side = call.layouts->reply;
@@ -434,28 +439,29 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t
   if (!possible.ok()) return Refuse(call, std::move(possible));
   const uint32_t windows = call.loan != nullptr ? call.loan->size() : 0;
   const size_t windows_end = kCallHeaderBytes + windows * kWindowBytes;
-  CallId id;
-  SentCalls::Slot* const slot = sent_.TakeFor(call.priority, &id);
+  SlabHandle handle;
+  SentCalls::Slot* const slot = sent_.TakeFor(call.priority, &handle);
   if (slot == nullptr) return Sent::kNotNow;
   const size_t frame_bytes =
       windows_end + beside.bytes_before() + message_bytes + beside.bytes_behind();
   const absl::StatusOr<std::byte*> frame = connection_->Reserve(frame_bytes);
   if (!frame.ok()) {
-    sent_.GiveBack(id);
+    sent_.GiveBack(handle);
     return Sent::kNotNow;
   }
   if (call.loan != nullptr) {
-    absl::Status lent = lent_.Lend(*connection_, *call.loan, id, *frame + kCallHeaderBytes);
+    absl::Status lent = lent_.Lend(*connection_, *call.loan, {handle.slot, handle.generation},
+                                   *frame + kCallHeaderBytes);
     if (!lent.ok()) {
       connection_->Abandon();
-      sent_.GiveBack(id);
+      sent_.GiveBack(handle);
       return Refuse(call, Annotate(std::move(lent), "not sent"));
     }
   }
-  EncodeRequest({id, method, RemainingUs(call, engine_.clock())}, *frame,
-                RequestKind(windows, beside.bits(), Told(call.priority)));
+  EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call, engine_.clock())},
+                *frame, RequestKind(windows, beside.bits(), Told(call.priority)));
   EncodeRequestOf(call, beside.Encode(message_bytes, *frame + windows_end));
-  sent_.FillFor(slot, id, call, connection_->Commit(frame_bytes));
+  sent_.FillFor(slot, handle, call, connection_->Commit(frame_bytes));
   return Sent::kYes;
 }
 
@@ -489,7 +495,7 @@ WEFT_COLD ClientCalls::Sent ClientCalls::Refuse(ClientCall& call, absl::Status w
 
 void ClientCalls::Pump() {
   if (sent_.owes_cancels()) {
-    sent_.SendOwedCancels([this](CallId id) { return SendCancel(id); });
+    sent_.SendOwedCancels([this](SlabHandle slot) { return SendCancel(slot); });
   }
   if (balancer_ != nullptr)
     streams_->MoveWaiting([this](uint64_t key) { return balancer_->ChooseStreams(key); });
@@ -553,7 +559,7 @@ WEFT_COLD void ClientCalls::OnOtherFrame(ByteSpan frame) {
   if (!DecodeReply(frame, &header, &body)) {
     return ProtocolError("a reply whose fields disagree");
   }
-  const SentCalls::Slot* const slot = sent_.Release(CallIdOf(frame));
+  const SentCalls::Slot* const slot = sent_.Release(HandleOf(frame));
   if (slot == nullptr) return ProtocolError("a reply to no call");
   answered_ = true;
   OnOtherReply(frame, *slot);
@@ -592,7 +598,7 @@ bool ClientCalls::some_wait() const { return !waiting_.empty() || streams_->some
 
 // Takes the unused Connection so that OnMessage() can jump here with its arguments in place.
 WEFT_APART void ClientCalls::OnOkReply(Connection&, ByteSpan frame) {
-  const SentCalls::Slot* const slot = sent_.Release(CallIdOf(frame));
+  const SentCalls::Slot* const slot = sent_.Release(HandleOf(frame));
   if (slot == nullptr) [[unlikely]]
     return ProtocolError("a reply to no call");
   answered_ = true;
@@ -647,7 +653,7 @@ void ClientCalls::ProtocolError(std::string_view what) {
 void ClientCalls::OnReleased(ByteSpan frame) {
   CallId id;
   if (!DecodeNotice(frame, &id)) return ProtocolError("a release whose fields disagree");
-  if (!sent_.IsAbandoned(id)) {
+  if (!sent_.IsAbandoned({id.slot, id.generation})) {
     return ProtocolError("a release of what was not cancelled");
   }
   lent_.Release(*connection_, id);
@@ -771,7 +777,7 @@ void ClientCalls::Cancel(ClientCall& call) {
 // Nobody waits for the reply any more. The server is told.
 void ClientCalls::Abandon(ClientCall& call) {
   WEFT_CHECK(call.state == ClientCall::State::kSent);  // Ours: callers have looked
-  sent_.Abandon(call, [this](CallId id) { return SendCancel(id); });
+  sent_.Abandon(call, [this](SlabHandle slot) { return SendCancel(slot); });
   if (leaving_) host_.OnCallsLeft();
   FlushUnlessInTurn();
 }
@@ -783,10 +789,10 @@ void ClientCalls::Drop(ClientCall& call) {
 }
 
 // False: there is no room now.
-bool ClientCalls::SendCancel(CallId id) {
+bool ClientCalls::SendCancel(SlabHandle slot) {
   const absl::StatusOr<std::byte*> frame = connection_->Reserve(kCallHeaderBytes);
   if (!frame.ok()) return false;
-  EncodeCancel(id, *frame);
+  EncodeCancel({slot.slot, slot.generation}, *frame);
   connection_->Commit(kCallHeaderBytes);
   return true;
 }

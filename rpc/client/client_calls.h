@@ -239,7 +239,7 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   Sent Refuse(ClientCall& call, absl::Status why);
   // What the server is told, if it knows of priorities.
   Priority Told(Priority priority) const;
-  bool SendCancel(CallId id);
+  bool SendCancel(SlabHandle slot);
   void PumpCalls(Priority least);
   CallbackCall& MakeCallbackCall();
 

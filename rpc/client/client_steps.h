@@ -47,19 +47,20 @@ WEFT_INLINE bool ClientCalls::SendRequest(ClientCall& call, uint16_t method,
   const size_t bytes = RequestBytes(request);
   if (bytes > max_request_bytes_) [[unlikely]]
     return false;
-  CallId id;
-  SentCalls::Slot* const slot = sent_.Take(&id);
+  SlabHandle handle;
+  SentCalls::Slot* const slot = sent_.Take(&handle);
   if (slot == nullptr) [[unlikely]]
     return false;
   const MessageSpace frame = connection_->Append(kCallHeaderBytes + bytes);
   if (frame.data == nullptr) [[unlikely]] {
-    sent_.GiveBack(id);
+    sent_.GiveBack(handle);
     return false;
   }
-  EncodeRequest({id, method, RemainingUs(call, engine_.clock())}, frame.data);
+  EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call, engine_.clock())},
+                frame.data);
   EncodeRequestTo(request, frame.data + kCallHeaderBytes);
   Trace(TracePoint::kWritten);
-  SentCalls::Fill(slot, id, call, frame.number);
+  SentCalls::Fill(slot, handle, call, frame.number);
   return true;
 }
 

@@ -32,6 +32,7 @@
 #include "core/clock.h"
 #include "core/function.h"
 #include "core/intrusive_list.h"
+#include "core/slab.h"
 #include "core/timer_wheel.h"
 #include "rpc/client/channel.h"
 #include "rpc/stream/stream.h"
@@ -136,6 +137,7 @@ class ClientStream final : public ListNode<>,
   bool in_callback_ = false;   // on_finished_ or interceptors run
   Beginning beginning_;
   uint64_t deadline_ns_ = kNever;
+  SlabHandle slot_;              // while in_slot_
   uint64_t message_number_ = 0;  // of its open on the connection
   std::string request_;          // the only one, until it is sent
   absl::Status end_status_;      // the server's

@@ -158,7 +158,7 @@ void ClientStreams::StopWaiting(ClientStream& stream) {
 }
 
 void ClientStreams::LeaveSlot(ClientStream& stream) {
-  slots_->Free(stream.stream_.id());
+  slots_->Free(stream.slot_);
   stream.in_slot_ = false;
   if (stream.state_ == ClientStream::State::kEnded) --abandoned_;
   stream.stream_.Disconnect();
@@ -193,8 +193,8 @@ ClientStreams::Opened ClientStreams::TryOpen(ClientStream& stream) {
   const Priority priority = stream.beginning_.priority;
   if (!connection_.may_pass(priority)) return Opened::kNotNow;
   if (!slots_) slots_.emplace(max_streams_);
-  CallId id;
-  ClientStream** const slot = slots_->Allocate(&id);
+  SlabHandle handle;
+  ClientStream** const slot = slots_->Allocate(&handle);
   if (slot == nullptr) return Opened::kNotNow;
   Connection& connection = *connection_.connection();
   const std::string_view extras = ExtrasOf(stream.beginning_);
@@ -202,7 +202,7 @@ ClientStreams::Opened ClientStreams::TryOpen(ClientStream& stream) {
   const size_t bytes = OpenFrameBytes(windows, extras.size());
   const absl::StatusOr<std::byte*> frame = connection.Reserve(bytes);
   if (!frame.ok()) {
-    slots_->Free(id);
+    slots_->Free(handle);
     return Opened::kNotNow;
   }
   if (Loan* const loan = stream.beginning_.loan) {
@@ -210,15 +210,17 @@ ClientStreams::Opened ClientStreams::TryOpen(ClientStream& stream) {
         lent_.Lend(connection, *loan, LentMemory::kOfStream, *frame + kCallHeaderBytes);
     if (!lent.ok()) {
       connection.Abandon();
-      slots_->Free(id);
+      slots_->Free(handle);
       return refuse(Annotate(std::move(lent), "not sent"));
     }
   }
   const bool waits = bytes > connection.eager_bytes();
+  const CallId id = {handle.slot, handle.generation};
   EncodeOpen({id, *method, stream.RemainingUs(), waits, AsBytes(extras),
               takes_priorities_ ? priority : Priority::kNormal, windows},
              *frame);
   *slot = &stream;
+  stream.slot_ = handle;
   stream.in_slot_ = true;
   stream.message_number_ = connection.Commit(bytes);
   stream.state_ = ClientStream::State::kOpen;
@@ -231,7 +233,7 @@ ClientStreams::Opened ClientStreams::TryOpen(ClientStream& stream) {
 
 WEFT_INLINE ClientStream* ClientStreams::Find(CallId id) {
   if (!slots_) return nullptr;
-  ClientStream** const slot = slots_->Get(id);
+  ClientStream** const slot = slots_->Get({id.slot, id.generation});
   return slot == nullptr ? nullptr : *slot;
 }
 

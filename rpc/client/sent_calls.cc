@@ -27,13 +27,13 @@ void SentCalls::CheckInvariants() {
   uint32_t calls = 0;
   uint32_t owed = 0;
   uint32_t background = 0;
-  slots_->ForEach([&](CallId id, Slot& slot) {
+  slots_->ForEach([&](SlabHandle handle, Slot& slot) {
     owed += slot.cancel_owed;
     background += slot.background;
     if (slot.call == nullptr) return;
     ++calls;
     // Ours: invariants, which tests ask for
-    WEFT_CHECK(slot.call->id == id && slot.call->state == ClientCall::State::kSent);
+    WEFT_CHECK(slot.call->slot == handle && slot.call->state == ClientCall::State::kSent);
     WEFT_CHECK(!slot.cancel_owed);
   });
   // Ours: invariants, which tests ask for

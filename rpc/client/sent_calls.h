@@ -24,7 +24,6 @@
 #include "core/near_array.h"
 #include "core/slab.h"
 #include "rpc/client/client_call.h"
-#include "rpc/wire/frame.h"
 #include "rpc/wire/service.h"
 
 namespace weft {
@@ -51,22 +50,22 @@ class SentCalls {
 
   // A slot, to be filled with Fill() or given back before anything else. Null: as many are in
   // use as kNormal calls may have.
-  WEFT_INLINE Slot* Take(CallId* id) {
+  WEFT_INLINE Slot* Take(SlabHandle* handle) {
     if (slots_->size() >= most_) [[unlikely]]
       return nullptr;
-    return slots_->Allocate(id);
+    return slots_->Allocate(handle);
   }
-  WEFT_INLINE void GiveBack(CallId id) { slots_->Free(id); }
+  WEFT_INLINE void GiveBack(SlabHandle handle) { slots_->Free(handle); }
   // The request is committed, as message `number` of the connection.
-  WEFT_INLINE static void Fill(Slot* slot, CallId id, ClientCall& call, uint64_t number) {
+  WEFT_INLINE static void Fill(Slot* slot, SlabHandle handle, ClientCall& call, uint64_t number) {
     *slot = {&call, number, false, false};
-    call.id = id;
+    call.slot = handle;
     call.state = ClientCall::State::kSent;
   }
   // A reply has come: the slot, which is free and stays as it is until the next Take(). Null: there
   // is no such call. For an abandoned one OnLateReply() follows.
-  WEFT_INLINE const Slot* Release(CallId id) {
-    const Slot* const slot = slots_->Release(id);
+  WEFT_INLINE const Slot* Release(SlabHandle handle) {
+    const Slot* const slot = slots_->Release(handle);
     if (slot != nullptr && slot->background) [[unlikely]]
       --background_;
     return slot;
@@ -75,41 +74,41 @@ class SentCalls {
   // --- calls of any priority --------------------------------------------------------------------
 
   // Take() and Fill() for those.
-  Slot* TakeFor(Priority priority, CallId* id) {
-    if (priority == Priority::kControl) return slots_->Allocate(id);
+  Slot* TakeFor(Priority priority, SlabHandle* handle) {
+    if (priority == Priority::kControl) return slots_->Allocate(handle);
     if (priority == Priority::kBackground && background_ >= most_background_) return nullptr;
-    return Take(id);
+    return Take(handle);
   }
-  void FillFor(Slot* slot, CallId id, ClientCall& call, uint64_t number) {
-    Fill(slot, id, call, number);
+  void FillFor(Slot* slot, SlabHandle handle, ClientCall& call, uint64_t number) {
+    Fill(slot, handle, call, number);
     slot->background = call.priority == Priority::kBackground;
     background_ += slot->background;
   }
 
   // --- calls that end before their reply --------------------------------------------------------
 
-  // `send_cancel(id)` tells the server. It returns false if there is no room now.
+  // `send_cancel(handle)` tells the server. It returns false if there is no room now.
   // REQUIRES: the call is in a slot.
   template <class SendCancel>
   void Abandon(ClientCall& call, SendCancel&& send_cancel) {
-    Slot& slot = *slots_->Get(call.id);
+    Slot& slot = *slots_->Get(call.slot);
     slot.call = nullptr;
-    slot.cancel_owed = !send_cancel(call.id);
+    slot.cancel_owed = !send_cancel(call.slot);
     ++abandoned_;
     cancels_owed_ += slot.cancel_owed;
   }
   bool owes_cancels() const { return cancels_owed_ > 0; }
   template <class SendCancel>
   void SendOwedCancels(SendCancel&& send_cancel) {
-    slots_->ForEach([&](CallId id, Slot& slot) {
-      if (!slot.cancel_owed || !send_cancel(id)) return;
+    slots_->ForEach([&](SlabHandle handle, Slot& slot) {
+      if (!slot.cancel_owed || !send_cancel(handle)) return;
       slot.cancel_owed = false;
       --cancels_owed_;
     });
   }
   // There is such a slot, and its call has ended. REQUIRES: open.
-  bool IsAbandoned(CallId id) const {
-    const Slot* const slot = slots_->Get(id);
+  bool IsAbandoned(SlabHandle handle) const {
+    const Slot* const slot = slots_->Get(handle);
     return slot != nullptr && slot->call == nullptr;
   }
   // REQUIRES: `slot` is of Release(), and its call is null.

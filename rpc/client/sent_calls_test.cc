@@ -18,31 +18,31 @@ class SentCallsTest : public testing::Test {
   void TearDown() override { sent_.CheckInvariants(); }
 
   void Send(ClientCall& call, uint64_t number) {
-    CallId id;
-    SentCalls::Slot* const slot = sent_.Take(&id);
+    SlabHandle handle;
+    SentCalls::Slot* const slot = sent_.Take(&handle);
     ASSERT_NE(slot, nullptr);
-    SentCalls::Fill(slot, id, call, number);
+    SentCalls::Fill(slot, handle, call, number);
     sent_.CheckInvariants();
   }
   // As a client does whose deadline for the call has passed.
   void Abandon(ClientCall& call) {
-    sent_.Abandon(call, [this](CallId id) { return SendCancel(id); });
+    sent_.Abandon(call, [this](SlabHandle slot) { return SendCancel(slot); });
     call.state = ClientCall::State::kDone;
     sent_.CheckInvariants();
   }
-  bool SendCancel(CallId id) {
+  bool SendCancel(SlabHandle slot) {
     if (room_ == 0) return false;
     --room_;
-    cancelled_.push_back(id);
+    cancelled_.push_back(slot);
     return true;
   }
   void SendOwedCancels() {
-    sent_.SendOwedCancels([this](CallId id) { return SendCancel(id); });
+    sent_.SendOwedCancels([this](SlabHandle slot) { return SendCancel(slot); });
     sent_.CheckInvariants();
   }
 
   int room_ = 100;  // for cancels
-  std::vector<CallId> cancelled_;
+  std::vector<SlabHandle> cancelled_;
   IdleClient client_;
   TestCall first_{client_};
   TestCall second_{client_};
@@ -54,18 +54,18 @@ TEST_F(SentCallsTest, AReplyFindsItsCallOnce) {
   Send(first_, 0);
   Send(second_, 1);
   EXPECT_EQ(first_.state, ClientCall::State::kSent);
-  const SentCalls::Slot* const slot = sent_.Release(first_.id);
+  const SentCalls::Slot* const slot = sent_.Release(first_.slot);
   ASSERT_NE(slot, nullptr);
   EXPECT_EQ(slot->call, &first_);
-  EXPECT_EQ(sent_.Release(first_.id), nullptr);
+  EXPECT_EQ(sent_.Release(first_.slot), nullptr);
   EXPECT_EQ(sent_.in_use(), 1u);
 }
 
 TEST_F(SentCallsTest, RepliesToNoCallFindNone) {
   EXPECT_EQ(sent_.Release({0, 1}), nullptr);
   Send(first_, 0);
-  EXPECT_EQ(sent_.Release({first_.id.slot, first_.id.generation + 1}), nullptr);
-  EXPECT_EQ(sent_.Release({first_.id.slot, first_.id.generation + 2}), nullptr);
+  EXPECT_EQ(sent_.Release({first_.slot.slot, first_.slot.generation + 1}), nullptr);
+  EXPECT_EQ(sent_.Release({first_.slot.slot, first_.slot.generation + 2}), nullptr);
   EXPECT_EQ(sent_.Release({kMost, 1}), nullptr);
   EXPECT_EQ(sent_.Release({0xFFFFFFFF, 0xFFFFFFFF}), nullptr);
   EXPECT_EQ(sent_.in_use(), 1u);
@@ -75,11 +75,11 @@ TEST_F(SentCallsTest, ThereAreNoMoreSlotsThanWereAgreed) {
   Send(first_, 0);
   Send(second_, 1);
   Send(third_, 2);
-  CallId id;
-  EXPECT_EQ(sent_.Take(&id), nullptr);
-  ASSERT_NE(sent_.Release(second_.id), nullptr);
-  ASSERT_NE(sent_.Take(&id), nullptr);
-  sent_.GiveBack(id);
+  SlabHandle handle;
+  EXPECT_EQ(sent_.Take(&handle), nullptr);
+  ASSERT_NE(sent_.Release(second_.slot), nullptr);
+  ASSERT_NE(sent_.Take(&handle), nullptr);
+  sent_.GiveBack(handle);
   EXPECT_EQ(sent_.in_use(), 2u);
 }
 
@@ -96,11 +96,11 @@ class PrioritySlotsTest : public SentCallsTest {
   // How many calls of that priority find a slot.
   size_t Fill(Priority priority) {
     for (size_t count = 0;; ++count) {
-      CallId id;
-      SentCalls::Slot* const slot = sent_.TakeFor(priority, &id);
+      SlabHandle handle;
+      SentCalls::Slot* const slot = sent_.TakeFor(priority, &handle);
       if (slot == nullptr) return count;
       calls_.emplace_back(client_).priority = priority;
-      sent_.FillFor(slot, id, calls_.back(), 0);
+      sent_.FillFor(slot, handle, calls_.back(), 0);
       sent_.CheckInvariants();
     }
   }
@@ -112,7 +112,7 @@ TEST_F(PrioritySlotsTest, SomeSlotsAreForControlCallsAlone) {
   EXPECT_EQ(Fill(Priority::kNormal), kSlots);
   EXPECT_TRUE(sent_.full());
   EXPECT_EQ(Fill(Priority::kControl), 2u);
-  ASSERT_NE(sent_.Release(calls_.front().id), nullptr);
+  ASSERT_NE(sent_.Release(calls_.front().slot), nullptr);
   EXPECT_EQ(Fill(Priority::kNormal), 0u) << "control calls have as many more";
   EXPECT_EQ(Fill(Priority::kControl), 1u);
 }
@@ -121,9 +121,9 @@ TEST_F(PrioritySlotsTest, BackgroundCallsLeaveSomeToOthers) {
   EXPECT_EQ(Fill(Priority::kBackground), kSlots - 3);
   EXPECT_FALSE(sent_.full());
   EXPECT_EQ(Fill(Priority::kNormal), 3u);
-  ASSERT_NE(sent_.Release(calls_.back().id), nullptr);
+  ASSERT_NE(sent_.Release(calls_.back().slot), nullptr);
   EXPECT_EQ(Fill(Priority::kBackground), 0u);
-  ASSERT_NE(sent_.Release(calls_.front().id), nullptr);
+  ASSERT_NE(sent_.Release(calls_.front().slot), nullptr);
   EXPECT_EQ(Fill(Priority::kBackground), 1u);
 }
 
@@ -137,22 +137,22 @@ TEST_F(PrioritySlotsTest, OneSlotIsThereForAll) {
 
 TEST_F(SentCallsTest, AnAbandonedSlotIsInUseUntilTheLateReply) {
   Send(first_, 0);
-  EXPECT_FALSE(sent_.IsAbandoned(first_.id));
+  EXPECT_FALSE(sent_.IsAbandoned(first_.slot));
   Abandon(first_);
-  EXPECT_TRUE(sent_.IsAbandoned(first_.id));
+  EXPECT_TRUE(sent_.IsAbandoned(first_.slot));
   EXPECT_EQ(sent_.in_use(), 1u);
   EXPECT_EQ(sent_.abandoned(), 1u);
   ASSERT_EQ(cancelled_.size(), 1u);
-  EXPECT_EQ(cancelled_[0], first_.id);
+  EXPECT_EQ(cancelled_[0], first_.slot);
   EXPECT_FALSE(sent_.owes_cancels());
 
-  const SentCalls::Slot* const slot = sent_.Release(first_.id);
+  const SentCalls::Slot* const slot = sent_.Release(first_.slot);
   ASSERT_NE(slot, nullptr);
   EXPECT_EQ(slot->call, nullptr);
   sent_.OnLateReply(*slot);
   EXPECT_EQ(sent_.in_use(), 0u);
   EXPECT_EQ(sent_.abandoned(), 0u);
-  EXPECT_FALSE(sent_.IsAbandoned(first_.id));
+  EXPECT_FALSE(sent_.IsAbandoned(first_.slot));
 }
 
 TEST_F(SentCallsTest, ACancelThatFindsNoRoomIsSentLaterAndOnce) {
@@ -176,7 +176,7 @@ TEST_F(SentCallsTest, ALateReplySettlesTheCancelThatWasOwed) {
   room_ = 0;
   Send(first_, 0);
   Abandon(first_);
-  sent_.OnLateReply(*sent_.Release(first_.id));
+  sent_.OnLateReply(*sent_.Release(first_.slot));
   EXPECT_FALSE(sent_.owes_cancels());
   room_ = 10;
   SendOwedCancels();
@@ -204,8 +204,8 @@ TEST_F(SentCallsTest, TheEndOfTheConnectionTellsWhatWasSentFromWhatWasNot) {
   EXPECT_TRUE(unsent.empty() && sent.empty());
   sent_.Open(1);
   Send(first_, 0);
-  CallId id;
-  EXPECT_EQ(sent_.Take(&id), nullptr);
+  SlabHandle handle;
+  EXPECT_EQ(sent_.Take(&handle), nullptr);
 }
 
 }  // namespace

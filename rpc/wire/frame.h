@@ -37,7 +37,6 @@
 #include <string_view>
 
 #include "core/bytes.h"
-#include "core/slab.h"
 #include "rpc/wire/beside.h"
 #include "rpc/wire/service.h"
 #include "transport/region_handle.h"
@@ -80,8 +79,13 @@ enum class CallFrameKind : uint16_t {
   kMoved = 16,
 };
 
-// The name of one call on one connection: the client's handle of the slot that it has there.
-using CallId = SlabHandle;
+// The name of one call on one connection.
+struct CallId {
+  uint32_t slot = 0;
+  uint32_t generation = 0;
+
+  friend constexpr bool operator==(CallId, CallId) = default;
+};
 
 struct RequestHeader {
   CallId id;
