@@ -57,7 +57,7 @@ void weft_buffer_free(weft_buffer* buffer);
 // `size` zeros, which peers on this host map.
 weft_status* weft_export_new(weft_server* server, size_t size, int rights, weft_export** memory);
 // Memory that there is already, and stays until the free has returned. Over shared memory each
-// operation of a client is then a system call, ten times as long for 64 bytes.
+// operation of a client is then a system call, some 50 times as long for 64 bytes.
 weft_status* weft_export_existing(weft_server* server, void* data, size_t size, int rights,
                                   weft_export** memory);
 void* weft_export_data(weft_export* memory);

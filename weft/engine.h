@@ -123,11 +123,12 @@ class Engine {
   // --- who drives -------------------------------------------------------------------------------
 
   // One turn: inbox, transport, timers, descriptors, then what was committed is sent. After Arm()
-  // it looks only whether anything has come, or was begun, since: one system call. Returns how much
-  // there was to do; 0, and does nothing, if this thread may not drive, and in a callback of this
-  // engine. kCaller: any thread. kExternal: the application's loop, on the thread that created the
-  // engine or, later, called Adopt(). kOwnThread: not for applications, the engine's own thread
-  // does it.
+  // it looks first whether anything has come, or was begun, since, or a timer is due: one system
+  // call at most. If not, it returns 0, and the engine is still armed; else it makes the turn.
+  // Returns how much there was to do; 0, and does nothing, if this thread may not drive, and in a
+  // callback of this engine. kCaller: any thread. kExternal: the application's loop, on the thread
+  // that created the engine or, later, called Adopt(). kOwnThread: not for applications, the
+  // engine's own thread does it.
   int Poll(int budget = kDefaultBudget);
   static constexpr int kDefaultBudget = 64;
 
@@ -148,13 +149,15 @@ class Engine {
   void Adopt();
 
   // kExternal: readable when there is something to do, after Arm() returned true: what has come, or
-  // another thread has begun. Not for what the loop's own thread begins or posts: a loop calls
-  // Poll(), or Arm(), each time before it sleeps.
+  // another thread has begun. Not for what the loop's own thread begins or posts, nor for timers,
+  // nor for what a turn has left beyond its budget: a loop that polls only when this is readable
+  // leaves all of that undone. Each round is Poll(), then Arm() if that gave 0, then a sleep.
   int fd() const;
   // kExternal: prepares to sleep on fd(), not longer than until NextTimerNs(). False: do not sleep,
   // Poll().
   bool Arm();
-  // On clock().
+  // On clock(); kNever: there is none. Round up to milliseconds: a loop that sleeps for too short a
+  // time comes back, and back again, until the timer is due.
   uint64_t NextTimerNs() const;
 
   // --- engine thread ----------------------------------------------------------------------------

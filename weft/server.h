@@ -67,8 +67,8 @@ struct ServerOptions {
   // other server's. It is told, and not proved. Empty: the server has none, and takes none.
   std::string peer_id = {};
   // Where handlers run, by a key of each if it likes (Executor::For()); null: on the engine.
-  // Clients take a server for dead whose engine is busy in one handler for half of their
-  // LinkOptions::peer_timeout_ns (3 s): slow handlers belong on an executor, or are asynchronous.
+  // Clients take a server for dead whose engine's own thread is busy in one handler for half of
+  // their LinkOptions::peer_timeout_ns (3 s): slow ones belong on an executor, or are asynchronous.
   Executor* executor = nullptr;
   // What runs around each handler (weft/interceptor.h): 0 to kMaxInterceptors. They outlive this.
   std::vector<ServerInterceptor*> interceptors = {};
@@ -245,7 +245,8 @@ class Server {
   // the replies to all of its calls, large ones included, and its operations on this server's
   // memory have ended. (Leases keep no connection.) Then, or when the grace is over, closes all
   // connections that are left: handlers that still run, and streams that do not end, find their
-  // context cancelled. Returns when the last handler has ended. Idempotent.
+  // context cancelled. Returns when the last handler has ended. Drives the engine meanwhile if this
+  // thread may; else somebody has to (kExternal: the loop goes on until it returns). Idempotent.
   //
   // With `grace_us` == 0 nobody is told, and replies that a client has not received may be lost.
   // Clients whose engine nobody drives do not leave: a shutdown ends without them when nothing was
@@ -266,8 +267,8 @@ class Server {
       size_t bytes, const ExportOptions& options,
       const MappedMemoryOptions& memory = {.source = MappedMemoryOptions::Source::kMemfd});
   // The same for memory that there is already, which stays until the export is gone. Over shared
-  // memory each operation of a client is then a system call instead of a copy, ten times as long
-  // for 64 bytes (docs/performance.md), unless the memory is a kMemfd (transport/mapped_memory.h)
+  // memory each operation of a client is then a system call instead of a copy, some 50 times as
+  // long for 64 bytes (docs/performance.md), unless the memory is a kMemfd (transport/mapped_memory.h)
   // or a Buffer's; the log says so, at level info.
   absl::StatusOr<std::unique_ptr<ExportedMemory>> Export(MutableByteSpan memory,
                                                          const ExportOptions& options);
