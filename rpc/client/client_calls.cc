@@ -548,11 +548,12 @@ WEFT_COLD void ClientCalls::OnOtherFrame(ByteSpan frame) {
   const uint16_t kind = CallFrameKindOf(frame);
   if (kind == static_cast<uint16_t>(CallFrameKind::kReleased)) return OnReleased(frame);
   if (kind == kStreamReleaseKind) {
-    if (const char* wrong = streams_->OnRelease(frame)) ProtocolError(wrong);
-    return;
+    const char* const wrong = streams_->OnRelease(frame);
+    return wrong != nullptr ? ProtocolError(wrong) : void();
   }
   if (kind == static_cast<uint16_t>(CallFrameKind::kGoaway)) return OnGoaway(frame);
   if (kind == static_cast<uint16_t>(CallFrameKind::kMoved)) return OnMoved(frame);
+  if (kind == static_cast<uint16_t>(CallFrameKind::kIdle)) return host_.OnIdle(frame);
   if (!IsReplyKind(kind)) return ProtocolError("neither a reply nor a notice");
   ReplyHeader header;
   ByteSpan body;
@@ -661,7 +662,7 @@ void ClientCalls::OnReleased(ByteSpan frame) {
 
 void ClientCalls::OnGoaway(ByteSpan frame) {
   uint32_t unanswered = 0;
-  if (!DecodeGoaway(frame, &unanswered)) return ProtocolError("a goaway whose fields disagree");
+  if (!DecodeNumber(frame, &unanswered)) return ProtocolError("a goaway whose fields disagree");
   if (std::exchange(goaway_, true)) return ProtocolError("a second goaway");
   host_.OnGoaway(unanswered == 0);
 }

@@ -1,0 +1,42 @@
+#include "rpc/server/idle_connections.h"
+
+#include "rpc/operation/on_engine.h"
+#include "rpc/server/server_connection.h"
+#include "rpc/server/server_core.h"
+
+namespace weft {
+
+void ServerCore::StartToLookForIdle() {
+  const uint64_t timeout_us = options_.limits.idle_timeout_us;
+  if (timeout_us != 0) ScheduleIn(engine_, *this, timeout_us / IdleLooks::kInTimeout);
+}
+
+void ServerCore::LookForIdle() {
+  if (moved_) return;  // all leave
+  for (ServerConnection& connection : connections_) stats_.told_idle += connection.LookIsIdle();
+  StartToLookForIdle();
+}
+
+bool ServerConnection::LookIsIdle() {
+  if (!idle_.may_leave || connection_ == nullptr || peer_ != nullptr || is_asked_to_move()) {
+    return false;
+  }
+  const ConnectionStats stats = connection_->stats();
+  const bool has_new = idle_.messages != stats.messages_received;
+  idle_.messages = stats.messages_received;
+  if (has_new || running_ > 0 || stats.large_under_way > 0 ||
+      connection_->memory().peer_uses_leases()) {
+    idle_.unused = 0;
+    idle_.told = false;
+    return false;
+  }
+  if (idle_.told || ++idle_.unused < IdleLooks::kInTimeout) return false;
+  const MessageSpace frame = connection_->Append(kCallHeaderBytes);
+  if (frame.data == nullptr) return false;  // at the next look
+  EncodeIdle(static_cast<uint32_t>(stats.messages_received), frame.data);
+  idle_.told = true;
+  FlushUnlessInTurn();
+  return true;
+}
+
+}  // namespace weft
