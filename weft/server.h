@@ -164,10 +164,10 @@ struct ServerStats {
   uint64_t refused_by_method_limit = 0;
   uint64_t refused_by_adaptive_limit = 0;
   uint32_t adaptive_limit = 0;
-  uint64_t protocol_errors = 0;  // connections closed because of malformed frames
-  uint32_t connections = 0;      // now
-  uint32_t running = 0;          // calls now
-  uint64_t running_bytes = 0;    // their requests, streams' unread messages, unsent replies
+  uint64_t protocol_errors = 0;     // connections closed because of malformed frames
+  uint32_t connections = 0;         // now
+  uint32_t running = 0;             // calls now
+  uint64_t running_bytes = 0;       // their requests, streams' unread messages, unsent replies
   uint64_t unsent_reply_bytes = 0;  // the last of these: replies that wait to be sent
   uint64_t slow_readers = 0;        // connections closed because their clients took no replies
   uint64_t told_idle = 0;           // times a client was asked to leave (limits.idle_timeout_us)
@@ -268,8 +268,8 @@ class Server {
       const MappedMemoryOptions& memory = {.source = MappedMemoryOptions::Source::kMemfd});
   // The same for memory that there is already, which stays until the export is gone. Over shared
   // memory each operation of a client is then a system call instead of a copy, some 50 times as
-  // long for 64 bytes (docs/performance.md), unless the memory is a kMemfd (transport/mapped_memory.h)
-  // or a Buffer's; the log says so, at level info.
+  // long for 64 bytes (docs/performance.md), unless the memory is a kMemfd
+  // (transport/mapped_memory.h) or a Buffer's; the log says so, at level info.
   absl::StatusOr<std::unique_ptr<ExportedMemory>> Export(MutableByteSpan memory,
                                                          const ExportOptions& options);
 

@@ -1,9 +1,17 @@
 #include "bench/fleet/fleet.h"
 
+#include <stdlib.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
+#include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -134,11 +142,11 @@ class FleetClient final : private Timer {
         servers_of_keys_(keys.size(), kNone),
         random_(seed) {}
 
-  absl::Status Open(const ChannelOptions& options, const BalancingOptions& balancing,
-                    const std::vector<ListedServer>& servers) {
-    WEFT_ASSIGN_OR_RETURN(channel_, OpenBalanced(engine_, "list:", options, balancing));
+  absl::Status Open(const std::string& target, const ChannelOptions& options,
+                    const BalancingOptions& balancing) {
+    WEFT_ASSIGN_OR_RETURN(channel_, OpenBalanced(engine_, target, options, balancing));
     stub_.emplace(*channel_);
-    return SetServers(*channel_, servers);
+    return absl::OkStatus();
   }
   void Begin() { Next(); }
   void Pause() { engine_.timers().Cancel(this); }
@@ -187,6 +195,40 @@ class FleetClient final : private Timer {
   Task task_;
   std::unique_ptr<Channel> channel_;
   std::optional<Work::Stub> stub_;
+};
+
+// A file that names servers, in a folder of its own; both go with it.
+class ServerFile {
+ public:
+  ServerFile() = default;
+  ~ServerFile() {
+    std::error_code ignored;  // it is in the folder for temporary files
+    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+  }
+  ServerFile(const ServerFile&) = delete;
+  ServerFile& operator=(const ServerFile&) = delete;
+
+  absl::Status Open() {
+    std::error_code ignored;
+    std::string folder = (std::filesystem::temp_directory_path(ignored) / "weft-fleet-XXXXXX");
+    if (::mkdtemp(folder.data()) == nullptr) return StatusFromErrno(errno, StrCat("make ", folder));
+    folder_ = folder;
+    return absl::OkStatus();
+  }
+  std::string path() const { return folder_ + "/servers"; }
+  // By rename(2): nobody sees a part of it.
+  absl::Status Write(const std::vector<ListedServer>& servers) const {
+    const std::string next = folder_ + "/next";
+    std::ofstream file(next, std::ios::trunc);
+    for (const ListedServer& server : servers) file << server.address << '\n';
+    file.close();
+    if (file.fail()) return absl::UnavailableError(StrCat("cannot write ", next));
+    if (std::rename(next.c_str(), path().c_str()) == 0) return absl::OkStatus();
+    return StatusFromErrno(errno, StrCat("rename ", next));
+  }
+
+ private:
+  std::string folder_;
 };
 
 class Fleet {
@@ -251,12 +293,26 @@ class Fleet {
     BalancingOptions balancing;
     balancing.policy = options_.policy;
     balancing.max_servers = options_.part;
+    balancing.refresh_us = kFleetRefreshUs;
+    std::string target = "list:";
+    if (options_.naming == FleetNaming::kFile) {
+      WEFT_RETURN_IF_ERROR(file_.Open());
+      target = StrCat("file:", file_.path());
+    }
     for (uint32_t i = 0; i < options_.clients; ++i) {
       balancing.client_number = i;
       clients_.push_back(std::make_unique<FleetClient>(Machine("clients", i % options_.machines),
                                                        options_.calls_per_s, options_.timeout_us,
                                                        keys_, random_.Next64()));
-      WEFT_RETURN_IF_ERROR(clients_.back()->Open(channel, balancing, addresses_));
+      WEFT_RETURN_IF_ERROR(clients_.back()->Open(target, channel, balancing));
+    }
+    return Name(addresses_);
+  }
+
+  absl::Status Name(const std::vector<ListedServer>& servers) {
+    if (options_.naming == FleetNaming::kFile) return file_.Write(servers);
+    for (const auto& client : clients_) {
+      WEFT_RETURN_IF_ERROR(SetServers(client->channel(), servers));
     }
     return absl::OkStatus();
   }
@@ -402,10 +458,8 @@ class Fleet {
       servers_[i]->left = leaves(i);
       if (!leaves(i)) left.push_back(addresses_[i]);
     }
-    for (const auto& client : clients_) {
-      const absl::Status set = SetServers(client->channel(), left);
-      WEFT_CHECK(set.ok());  // User: the list was good enough before
-    }
+    const absl::Status named = Name(left);
+    WEFT_CHECK(named.ok());  // User: the list was good enough before, and the file was written
     figures.last_drained_ms =
         MsUntilNone([&](const ServerFacts& facts) { return leaves(NumberOf(facts)); });
   }
@@ -436,6 +490,7 @@ class Fleet {
   }
 
   const FleetOptions options_;
+  ServerFile file_;  // FleetNaming::kFile
   SimNetwork network_;
   Random random_;
   std::vector<uint64_t> keys_;  // none: the policy is another one. Outlives the clients

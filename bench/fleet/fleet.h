@@ -13,8 +13,10 @@
 //   5. `restarted` servers shut down with grace, one after the other, and each serves again at its
 //      address; half of `seconds`, or longer if that takes longer
 //
-// Threads: one. Lifetime: RunFleet() leaves nothing behind.
-// Errors: INVALID_ARGUMENT names the option; a run that does not come to its end says where it is.
+// Threads: one. Lifetime: RunFleet() leaves nothing behind; a file for clients to watch is in a
+//   folder of its own, in that for temporary files, meanwhile.
+// Errors: INVALID_ARGUMENT names the option; a run that does not come to its end says where it is;
+//   what the system says of the file.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +29,22 @@ namespace weft::bench {
 
 // Of a server that shuts down: far more than calls take here.
 inline constexpr uint64_t kFleetGraceUs = 10'000'000;
+// How often a client looks at the file, with FleetNaming::kFile: soon beside the length of a phase,
+// and seldom beside what else it does.
+inline constexpr uint64_t kFleetRefreshUs = 500'000;
+
+// How clients find servers.
+enum class FleetNaming : uint8_t {
+  kList = 1,  // SetServers() tells each of them
+  kFile = 2,  // each watches a file that names them, the target "file:"
+};
 
 struct FleetOptions {
   uint32_t servers = 1000;
   uint32_t clients = 10'000;
   uint32_t part = 20;  // servers that each client connects to: BalancingOptions::max_servers
   BalancingPolicy policy = BalancingPolicy::kLeastLoaded;
+  FleetNaming naming = FleetNaming::kList;
   double calls_per_s = 2;         // of each client, at random times
   double seconds = 5;             // of virtual time, each phase
   uint32_t service_us = 5000;     // what a call takes at a server, in the mean

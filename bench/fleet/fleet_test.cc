@@ -83,6 +83,20 @@ TEST_F(FleetTest, AKeyStaysWithItsServerUntilThatIsGone) {
   EXPECT_LT(figures.killed.moved, options.clients * options.keys / 5);
 }
 
+// The file source looks by the engine's timers, so by the simulated clock, at a file of this host.
+TEST_F(FleetTest, ClientsThatWatchAFileFindItsServersAndHearOfItsChange) {
+  FleetOptions options = Small();
+  options.naming = FleetNaming::kFile;
+  options.clients = 30;
+  const FleetFigures figures = *RunFleet(options);
+  EXPECT_EQ(figures.connections, 300u);
+  EXPECT_EQ(figures.steady.failed, 0u);
+  EXPECT_EQ(figures.drained.failed, 0u);
+  EXPECT_GT(figures.last_drained_ms, 0);
+  EXPECT_LT(figures.last_drained_ms, kFleetRefreshUs / 1e3 + 1000);
+  EXPECT_EQ(RunFleet(options)->trace_hash, figures.trace_hash);
+}
+
 TEST_F(FleetTest, TheSameSeedGivesTheSameRun) {
   FleetOptions options = Small();
   options.clients = 10;

@@ -17,6 +17,7 @@ ABSL_FLAG(uint32_t, servers, kDefaults.servers, "servers");
 ABSL_FLAG(uint32_t, clients, kDefaults.clients, "clients");
 ABSL_FLAG(uint32_t, part, kDefaults.part, "servers that a client connects to");
 ABSL_FLAG(std::string, policy, "least_loaded", "round_robin, least_loaded or consistent_hash");
+ABSL_FLAG(std::string, naming, "list", "how clients find servers: by a list or by a watched file");
 ABSL_FLAG(double, calls_per_s, kDefaults.calls_per_s, "calls of each client in a second");
 ABSL_FLAG(double, seconds, kDefaults.seconds, "virtual time of each phase");
 ABSL_FLAG(uint32_t, killed, kDefaults.killed, "servers that die");
@@ -47,6 +48,13 @@ int main(int argc, char** argv) {
     options.policy = weft::BalancingPolicy::kConsistentHash;
   } else if (policy != "least_loaded") {
     std::cerr << "--policy is round_robin, least_loaded or consistent_hash" << std::endl;
+    return 2;
+  }
+  const std::string naming = absl::GetFlag(FLAGS_naming);
+  if (naming == "file") {
+    options.naming = weft::bench::FleetNaming::kFile;
+  } else if (naming != "list") {
+    std::cerr << "--naming is list or file" << std::endl;
     return 2;
   }
   const auto figures = weft::bench::RunFleet(options);

@@ -3,7 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
@@ -17,6 +23,30 @@
 #include "weft/memory.h"
 #include "weft/remote_memory.h"
 #include "weft/stream.h"
+
+namespace weft::embed {
+namespace {
+
+// What the medium does in this program: fdatasync(2) below.
+std::atomic<int> medium_error{0};         // what each sync fails with; 0: none
+std::atomic<int> syncs{0};                // how many have begun
+std::atomic<int64_t> bytes_at_last_sync;  // of its file, when it began
+
+}  // namespace
+}  // namespace weft::embed
+
+// Instead of libc's, for the server, which runs in this program.
+extern "C" int fdatasync(int file) {
+  using namespace weft::embed;
+  ++syncs;
+  struct stat facts = {};
+  if (::fstat(file, &facts) == 0) bytes_at_last_sync = facts.st_size;
+  if (const int error = medium_error; error != 0) {
+    errno = error;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_fdatasync, file));
+}
 
 namespace weft::embed {
 namespace {
@@ -74,22 +104,32 @@ class Client {
     wire::CloseReply reply;
     return stub_.Close(request, &reply, kPatient);
   }
-  absl::Status Append(uint64_t handle, uint64_t offset, const std::string& data) {
+  absl::Status Sync(uint64_t handle) {
+    wire::SyncRequest request;
+    request.set_session(session());
+    request.set_handle(handle);
+    wire::SyncReply reply;
+    return stub_.Sync(request, &reply, kPatient);
+  }
+  absl::Status Append(uint64_t handle, uint64_t offset, const std::string& data,
+                      bool durable = false) {
     wire::AppendRequest request;
     request.set_session(session());
     request.set_handle(handle);
     request.set_offset(offset);
     request.set_inline_data(data);
+    request.set_durable(durable);
     wire::AppendReply reply;
     return stub_.Append(request, &reply, kPatient);
   }
   // The call lends `bytes`, and says that it lends `claimed`.
-  absl::Status AppendLent(uint64_t handle, size_t bytes, uint64_t claimed) {
+  absl::Status AppendLent(uint64_t handle, size_t bytes, uint64_t claimed, bool durable = false) {
     const auto buffer = *channel_->AllocateBuffer(bytes);
     BulkCall bulk(*channel_);
     wire::AppendRequest request;
     request.set_session(session());
     request.set_handle(handle);
+    request.set_durable(durable);
     bulk.Send(buffer->slice(), request.mutable_lent_data());
     request.mutable_lent_data()->set_length(claimed);
     CallOptions options = kPatient;
@@ -191,6 +231,53 @@ TEST_F(FileServiceTest, TheSameAppendAgainDoublesNothing) {
   EXPECT_EQ(files_.Content("log"), "onetwo");
   EXPECT_TRUE(absl::IsDataLoss(client->Append(handle, 7, "x"))) << "a hole";
   EXPECT_EQ(files_.Content("log"), "onetwo");
+}
+
+// What a database has been told is synced, it never writes again. So the answer is what the medium
+// has said, and cannot have left before.
+TEST_F(FileServiceTest, TheAnswerToASyncIsTheMediums) {
+  enum class Way { kSync, kDurableAppend, kDurableLentAppend };
+  constexpr size_t kLentBytes = 100'000;
+  const auto synced = [](Client& client, uint64_t handle, Way way) {
+    switch (way) {
+      case Way::kSync: {
+        const absl::Status appended = client.Append(handle, 0, "log");
+        return appended.ok() ? client.Sync(handle) : appended;
+      }
+      case Way::kDurableAppend:
+        return client.Append(handle, 0, "log", /*durable=*/true);
+      case Way::kDurableLentAppend:
+        return client.AppendLent(handle, kLentBytes, kLentBytes, /*durable=*/true);
+    }
+    return absl::UnknownError("no such way");
+  };
+  for (const Way way : {Way::kSync, Way::kDurableAppend, Way::kDurableLentAppend}) {
+    SCOPED_TRACE(static_cast<int>(way));
+    const int64_t bytes = way == Way::kDurableLentAppend ? int64_t{kLentBytes} : 3;
+    // After an error of the medium sessions of before are over.
+    const auto client = Attached('a');
+    const uint64_t handle = *client->Open("log", wire::OpenRequest::WRITE_NEW);
+    const int before = syncs;
+    const absl::Status well = synced(*client, handle, way);
+    EXPECT_TRUE(well.ok()) << well;
+    EXPECT_EQ(syncs, before + 1);
+    EXPECT_EQ(bytes_at_last_sync, bytes) << "what was appended is written before it is synced";
+    medium_error = EIO;
+    const absl::Status failed = synced(*client, handle, way);
+    medium_error = 0;
+    EXPECT_TRUE(absl::IsDataLoss(failed)) << failed;
+    EXPECT_EQ(syncs, before + 2);
+  }
+}
+
+TEST_F(FileServiceTest, AnAppendThatNeedNotBeDurableWaitsForNoMedium) {
+  const auto client = Attached('a');
+  const uint64_t handle = *client->Open("log", wire::OpenRequest::WRITE_NEW);
+  const int before = syncs;
+  medium_error = EIO;
+  EXPECT_TRUE(client->Append(handle, 0, "log").ok());
+  medium_error = 0;
+  EXPECT_EQ(syncs, before);
 }
 
 TEST_F(FileServiceTest, HandlesEndWithTheirSession) {

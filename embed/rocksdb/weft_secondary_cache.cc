@@ -1,6 +1,7 @@
 #include "embed/rocksdb/weft_secondary_cache.h"
 
 #include <charconv>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -8,7 +9,6 @@
 
 #include "core/status.h"
 #include "core/strings.h"
-#include "embed/rocksdb/remote_cache.h"
 #include "embed/rocksdb/weft_uri.h"
 #include "rocksdb/utilities/object_registry.h"
 
@@ -124,6 +124,11 @@ absl::StatusOr<std::unique_ptr<rocksdb::SecondaryCache>> OpenWeftSecondaryCache(
   options.channel = std::move(where.channel);
   WEFT_ASSIGN_OR_RETURN(options.bytes, BytesOf(where.own["mib"]));
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<RemoteCache> cache, RemoteCache::Open(options));
+  return MakeWeftSecondaryCache(std::move(cache));
+}
+
+std::unique_ptr<rocksdb::SecondaryCache> MakeWeftSecondaryCache(
+    std::unique_ptr<RemoteCache> cache) {
   return std::make_unique<WeftSecondaryCache>(std::move(cache));
 }
 

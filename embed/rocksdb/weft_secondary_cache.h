@@ -21,12 +21,16 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "embed/rocksdb/remote_cache.h"
 #include "rocksdb/secondary_cache.h"
 
 namespace weft::embed {
 
 absl::StatusOr<std::unique_ptr<rocksdb::SecondaryCache>> OpenWeftSecondaryCache(
     const std::string& uri);
+
+// The same of a cache that is open.
+std::unique_ptr<rocksdb::SecondaryCache> MakeWeftSecondaryCache(std::unique_ptr<RemoteCache> cache);
 
 // Makes RocksDB know "weft-cache://" of secondary caches, in this process.
 void RegisterWeftSecondaryCache();

@@ -426,8 +426,7 @@ absl::Status ClientCalls::CheckSendable(const ClientCall& call, const Beside& be
                    beside.bytes_before(), address_);
 }
 
-// As Send(), for a call that lends memory, which can fail after room was made, has a context, or is
-// not kNormal.
+// As Send(), for a call that lends memory, has a context, or is not kNormal.
 WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t method) {
   if (call.context != nullptr && call.context->is_once() && !retried_->ServerHasSessions()) {
     call.context->SetOutcomeUnknown();

@@ -3,7 +3,9 @@
 // `weft_blockd disk.img`, found beside this program or in PATH.
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -36,24 +38,43 @@ const std::vector<Command>& Commands() {
   return commands;
 }
 
-// Does not return where there is such a program and it can be started.
-void BecomeProgram(const std::string& name, const std::vector<std::string>& arguments) {
-  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_-";
-  if (name.find_first_not_of(kLetters) != std::string::npos) return;  // no other folder's
-  std::string program = "weft_" + name;
-  std::vector<std::string> words = arguments;
-  std::vector<char*> argv = {program.data()};
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  std::error_code unknown;
-  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", unknown);
-  if (!unknown) ::execv((here.parent_path() / program).c_str(), argv.data());
-  ::execvp(program.c_str(), argv.data());
-}
-
 int NoSuchCommand(const std::string& name) {
   std::fprintf(stderr, "weft: no command \"%s\"\n%s", name.c_str(), HelpOnAll(Commands()).c_str());
   return kUsage;
+}
+
+int CannotStart(const std::string& program, int error) {
+  std::fprintf(stderr, "weft: cannot start %s: %s\n", program.c_str(), std::strerror(error));
+  return kFailed;
+}
+
+// Becomes the program, and returns only if there is none or it cannot be started. One that lies
+// beside this program is of its version, and is meant whatever PATH has.
+int BecomeProgram(const std::string& name, std::vector<std::string> arguments) {
+  // Neither an option nor the name of a file elsewhere.
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_-";
+  if (name.empty() || name.front() == '-' || name.find_first_not_of(kLetters) != name.npos) {
+    return NoSuchCommand(name);
+  }
+  std::string program = "weft_" + name;
+  std::vector<char*> argv = {program.data()};
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  std::error_code unknown;
+  const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe", unknown);
+  // What lies outside of this process's root has a relative name there, "(unreachable)/...".
+  if (!unknown && here.is_absolute()) {
+    std::string beside = (here.parent_path() / program).string();
+    argv[0] = beside.data();
+    ::execv(beside.c_str(), argv.data());
+    const int error = errno;
+    if (::access(beside.c_str(), F_OK) == 0) return CannotStart(beside, error);
+  }
+  argv[0] = program.data();
+  ::execvp(program.c_str(), argv.data());
+  // EACCES may be of a folder in PATH, which need not have had it.
+  if (errno == ENOENT || errno == ENOTDIR || errno == EACCES) return NoSuchCommand(name);
+  return CannotStart(program, errno);
 }
 
 int RunHelp(const std::vector<std::string>& arguments) {
@@ -62,7 +83,7 @@ int RunHelp(const std::vector<std::string>& arguments) {
     return kDone;
   }
   const Command* command = FindCommand(Commands(), arguments[0]);
-  if (command == nullptr) return NoSuchCommand(arguments[0]);
+  if (command == nullptr) return BecomeProgram(arguments[0], {"--help"});
   std::fputs(HelpOn(*command).c_str(), stdout);
   return kDone;
 }
@@ -77,10 +98,7 @@ int Run(std::vector<std::string> arguments) {
   if (name == "--help" || name == "-h") name = "help";
   if (name == "--version") name = "version";
   const Command* command = FindCommand(Commands(), name);
-  if (command == nullptr) {
-    BecomeProgram(name, arguments);
-    return NoSuchCommand(name);
-  }
+  if (command == nullptr) return BecomeProgram(name, arguments);
   if (!arguments.empty() && (arguments[0] == "--help" || arguments[0] == "-h")) {
     return RunHelp({name});
   }

@@ -85,6 +85,28 @@ says 2 'no command "echo-1"' echo-1
 mkdir "$programs/weft_x"
 cp "$programs/weft_echo-1" "$programs/weft_x/echo"
 (cd "$programs" && says 2 'no command "x/echo"' x/echo)
+said=$(PATH=$programs:$PATH "$weft" help echo-1) || true
+[[ $said == '<--help>' ]] || fail "weft help echo-1: $said"
+# Neither nothing nor an option is a program's name.
+cp "$programs/weft_echo-1" "$programs/weft_"
+cp "$programs/weft_echo-1" "$programs/weft_--verbose"
+PATH=$programs:$PATH says 2 'no command ""' ''
+PATH=$programs:$PATH says 2 'no command "--verbose"' --verbose
+
+# One beside weft comes before those in PATH, also where it cannot be started.
+beside=$made/beside
+mkdir "$beside"
+cp -L "$weft" "$beside/weft"
+libraries=$(ldd "$weft" | sed -n 's|.*=> \(/.*\)/[^/]* (.*|\1|p' | sort -u | paste -sd:)
+printf '#!/bin/sh\necho "$0"\n' >"$beside/weft_echo-1"
+chmod +x "$beside/weft_echo-1"
+said=$(PATH=$programs:$PATH LD_LIBRARY_PATH=$libraries "$beside/weft" echo-1)
+[[ $said == "$(realpath "$beside")/weft_echo-1" ]] || fail "weft echo-1 beside another one: $said"
+chmod -x "$beside/weft_echo-1"
+status=0
+said=$(PATH=$programs:$PATH LD_LIBRARY_PATH=$libraries "$beside/weft" echo-1 2>&1) || status=$?
+[[ $status == 1 && $said == *"cannot start "*"/beside/weft_echo-1: Permission denied"* ]] ||
+  fail "weft echo-1, which cannot be started: $status $said"
 
 # The JSON form is JSON, and says what the table says.
 "$weft" devices --json | python3 -c '
