@@ -144,7 +144,7 @@ TEST_F(IdleTest, ACallThatRunsKeepsItAndTheTimeBeginsWithItsEnd) {
   service_.Release();
   ASSERT_TRUE(RunUntil([&] { return held.done(); }));
   EXPECT_EQ(*held.status, absl::OkStatus());
-  RunFor(kTimeoutNs * 3 / 4 - kAWhileNs);
+  RunFor(kTimeoutNs - kAWhileNs);
   EXPECT_EQ(told(), 0u);
   RunFor(kLateNs);
   EXPECT_EQ(connections(), 0u);

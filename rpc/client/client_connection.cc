@@ -17,6 +17,7 @@
 #include "rpc/wire/hello.pb.h"
 #include "rpc/wire/status_text.h"
 #include "transport/local_memory.h"
+#include "transport/path.h"
 #include "weft/status.h"
 
 namespace weft {

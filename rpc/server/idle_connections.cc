@@ -3,6 +3,7 @@
 #include "rpc/operation/on_engine.h"
 #include "rpc/server/server_connection.h"
 #include "rpc/server/server_core.h"
+#include "rpc/wire/frame.h"
 
 namespace weft {
 
@@ -22,10 +23,12 @@ bool ServerConnection::LookIsIdle() {
     return false;
   }
   const ConnectionStats stats = connection_->stats();
-  const bool has_new = idle_.messages != stats.messages_received;
-  idle_.messages = stats.messages_received;
-  if (has_new || running_ > 0 || stats.large_under_way > 0 ||
-      connection_->memory().peer_uses_leases()) {
+  const bool in_use =
+      running_ > 0 || stats.large_under_way > 0 || connection_->memory().peer_uses_leases();
+  const bool was_used = idle_.messages != stats.messages_received;
+  // What is in use now will have been when the next look comes.
+  idle_.messages = in_use ? IdleLooks::kUsed : stats.messages_received;
+  if (in_use || was_used) {
     idle_.unused = 0;
     idle_.told = false;
     return false;

@@ -1,5 +1,5 @@
 // Asks clients to leave whose connections nobody uses (ServerLimits::idle_timeout_us), by the frame
-// idle. kIdleLooks times in that time the server looks at each connection: so a call's way has no
+// idle. Four times in that time the server looks at each connection: so a call's way has no
 // work by it, and a connection is asked when it was not used for so long, or a quarter longer.
 //
 // In use is a connection by which a message has come since the last look, or on which a call, a
@@ -28,10 +28,12 @@ struct IdleLooks {
   // time; a quarter of it is nothing to a client that has been silent for so long.
   static constexpr uint32_t kInTimeout = 4;
 
-  bool may_leave = false;            // the client does when it is asked
-  bool told = false;                 // that it should, and was not used since
-  uint32_t unused = 0;               // looks, one after the other
-  uint64_t messages = ~uint64_t{0};  // that had come at the last look; none: there was none
+  bool may_leave = false;  // the client does when it is asked
+  bool told = false;       // that it should, and was not used since
+  uint32_t unused = 0;     // looks, one after the other
+  // That had come at the last look; kUsed: it was in use then, or there was none.
+  static constexpr uint64_t kUsed = ~uint64_t{0};
+  uint64_t messages = kUsed;
 };
 
 }  // namespace weft
