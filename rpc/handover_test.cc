@@ -3,12 +3,15 @@
 // two processes: what is handed over goes through the same socket.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <latch>
 #include <memory>
@@ -659,6 +662,141 @@ TEST_F(HandoverFailureTest, WhereTheOldOneEndsMeanwhileTheNewOneServes) {
   }
   EXPECT_EQ(now_->server->address(), address_);
   ExpectServing();
+}
+
+// --- a build of 2026-11-28 -----------------------------------------------------------------------
+
+// One of its processes, by its messages as they lay in its socket: a line without an end, and at
+// most one descriptor.
+class OlderProcess {
+ public:
+  explicit OlderProcess(Descriptor socket) : socket_(std::move(socket)) {}
+
+  void Say(std::string line, int descriptor = -1) {
+    iovec text{line.data(), line.size()};
+    msghdr message{};
+    message.msg_iov = &text;
+    message.msg_iovlen = 1;
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    if (descriptor >= 0) {
+      message.msg_control = control;
+      message.msg_controllen = sizeof(control);
+      cmsghdr* const rights = CMSG_FIRSTHDR(&message);
+      rights->cmsg_level = SOL_SOCKET;
+      rights->cmsg_type = SCM_RIGHTS;
+      rights->cmsg_len = CMSG_LEN(sizeof(int));
+      std::memcpy(CMSG_DATA(rights), &descriptor, sizeof(int));
+    }
+    EXPECT_EQ(::sendmsg(socket_.get(), &message, MSG_NOSIGNAL), static_cast<ssize_t>(line.size()));
+  }
+  std::string Hear() {
+    pollfd waits{socket_.get(), POLLIN, 0};
+    if (::poll(&waits, 1, kPatienceMs) != 1) return "(nothing)";
+    std::string line(1024, '?');
+    iovec text{line.data(), line.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &text;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    const ssize_t bytes = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
+    if (bytes <= 0) return "(the end)";
+    got.Reset();
+    if (const cmsghdr* const rights = CMSG_FIRSTHDR(&message); rights != nullptr) {
+      int descriptor = -1;
+      std::memcpy(&descriptor, CMSG_DATA(rights), sizeof(int));
+      got.Reset(descriptor);
+    }
+    return line.substr(0, static_cast<size_t>(bytes));
+  }
+
+  Descriptor got;  // with the last line
+
+ private:
+  const Descriptor socket_;
+};
+
+TEST_F(HandoverFailureTest, AnOlderBuildTakesOverFromThisOne) {
+  Start();
+  OlderProcess older(*ConnectToPredecessor(path_));
+  older.Say("hello 1");
+  EXPECT_EQ(older.Hear(), "hello 1");
+  older.Say("take 127.0.0.1:1");
+  EXPECT_EQ(older.Hear(), "none 127.0.0.1:1");
+  EXPECT_FALSE(older.got.valid());
+  older.Say("take 127.0.0.1:0");
+  EXPECT_EQ(older.Hear(), "socket 127.0.0.1:0");
+  EXPECT_TRUE(older.got.valid());
+  older.Say("ready");
+  EXPECT_EQ(older.Hear(), "go");
+  older.Say("have");
+  End(*now_);
+  EXPECT_EQ(::unlink(path_.c_str()), 0) << "it is the older one's by now, as far as this one knows";
+}
+
+TEST_F(HandoverFailureTest, ThisBuildTakesOverFromAnOlderOne) {
+  Descriptor listening(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof(at);
+  ASSERT_EQ(::bind(listening.get(), reinterpret_cast<sockaddr*>(&at), bytes), 0);
+  ASSERT_EQ(::listen(listening.get(), 8), 0);
+  ASSERT_EQ(::getsockname(listening.get(), reinterpret_cast<sockaddr*>(&at), &bytes), 0);
+  address_ = StrCat("127.0.0.1:", ntohs(at.sin_port));
+  const HandoverListener path = *ListenForSuccessor(path_);
+  // A client that the older one has accepted, and of which it has read nothing.
+  std::thread caller([this] {
+    Data reply;
+    const std::unique_ptr<Channel> channel = Open();
+    EXPECT_EQ(Probe::Stub(*channel).Echo(MakeData(1, 10), &reply), absl::OkStatus());
+  });
+  pollfd waits{listening.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&waits, 1, kPatienceMs), 1);
+  Descriptor client(::accept4(listening.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  EXPECT_TRUE(client.valid());
+  std::thread next([this] { now_ = Started(); });
+  Descriptor successor;
+  while (!successor.valid()) {
+    successor = *AcceptSuccessor(path.socket.get());
+    std::this_thread::yield();
+  }
+  OlderProcess older(std::move(successor));
+  EXPECT_EQ(older.Hear(), "hello 1");
+  older.Say("hello 1");
+  EXPECT_EQ(older.Hear(), "take 127.0.0.1:0");
+  older.Say("socket 127.0.0.1:0", listening.get());
+  EXPECT_EQ(older.Hear(), "ready");
+  older.Say("client 127.0.0.1:0", client.get());
+  older.Say("go");
+  EXPECT_EQ(older.Hear(), "have");
+  client.Reset();
+  listening.Reset();
+  next.join();
+  caller.join();
+  EXPECT_EQ(now_->server->address(), address_);
+  EXPECT_EQ(now_->service.runs, 1u);
+  ExpectServing();
+}
+
+TEST_F(HandoverFailureTest, AnOlderOneThatRefusesIsHeard) {
+  const HandoverListener path = *ListenForSuccessor(path_);
+  const std::unique_ptr<Generation> generation = Make();
+  absl::Status listened;
+  std::thread next([&] { listened = generation->server->Listen(listen_); });
+  Descriptor successor;
+  while (!successor.valid()) {
+    successor = *AcceptSuccessor(path.socket.get());
+    std::this_thread::yield();
+  }
+  OlderProcess older(std::move(successor));
+  EXPECT_EQ(older.Hear(), "hello 1");
+  older.Say("refused process 7 is about to take over");
+  next.join();
+  EXPECT_TRUE(absl::IsFailedPrecondition(listened)) << listened;
+  EXPECT_THAT(ToStd(listened.message()), HasSubstr("process 7 is about to take over"));
+  RemoveHandoverFile(path);
 }
 
 }  // namespace

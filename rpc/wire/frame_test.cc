@@ -150,6 +150,18 @@ TEST(FrameTest, AnIdleSaysHowManyMessagesTheServerHas) {
   EXPECT_EQ(received, 0x04030201u);
 }
 
+// The bytes are those of a build of 2026-11-28: a server tells clients of other releases, too.
+TEST(FrameTest, MovedIsTheOneOfAnOlderBuild) {
+  const Bytes older = FromHex("00000000000000000000100000000000");
+  Bytes frame(kCallHeaderBytes);
+  EncodeMoved(frame.data());
+  EXPECT_EQ(frame, older);
+  EXPECT_EQ(CallFrameKindOf(older), static_cast<uint16_t>(CallFrameKind::kMoved));
+  CallId id = {1, 1};
+  ASSERT_TRUE(DecodeNotice(older, &id));
+  EXPECT_EQ(id, CallId());
+}
+
 TEST(FrameTest, OneWayMessagesHaveNoId) {
   Bytes frame(kCallHeaderBytes + 3);
   EncodeOneWay(/*method=*/7, /*remaining_us=*/9, frame.data());
