@@ -288,6 +288,18 @@ TEST_F(ArgumentsTest, WrongOptionsAreRefused) {
   EXPECT_OK(weft_server_free(server));
 }
 
+TEST_F(ArgumentsTest, TheIdleTimeoutIsTheServers) {
+  auto options = Defaults<weft_server_options>();
+  options.idle_timeout_us = 1;
+  weft_server* server = nullptr;
+  EXPECT_THAT(Take(weft_server_new(nullptr, &options, &server)),
+              HasSubstr("idle_timeout_us is 1; 0 or 1000000 to 86400000000"));
+  // As a program gives them that was built before there was such an option.
+  options.struct_size = offsetof(weft_server_options, idle_timeout_us);
+  ASSERT_OK(weft_server_new(nullptr, &options, &server));
+  EXPECT_OK(weft_server_free(server));
+}
+
 // A program that was built before there was such an option gives fewer bytes, and has its default.
 TEST_F(ArgumentsTest, OneClientHasNoMoreConnectionsThanItsNumber) {
   auto options = Defaults<weft_server_options>();

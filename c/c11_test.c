@@ -91,7 +91,8 @@ AT(weft_server_options, executor, 96);
 AT(weft_server_options, log, 104);
 AT(weft_server_options, max_connections_of_one, 112);
 AT(weft_server_options, reserved, 116);
-SIZE(weft_server_options, 120);
+AT(weft_server_options, idle_timeout_us, 120);
+SIZE(weft_server_options, 128);
 
 AT(weft_executor, struct_size, 0);
 AT(weft_executor, run, 8);

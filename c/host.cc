@@ -104,6 +104,7 @@ void Tell(const ServerStats& stats, weft_metric each, void* arg) {
   each(arg, "server.denied", stats.denied);
   each(arg, "server.protocol_errors", stats.protocol_errors);
   each(arg, "server.slow_readers", stats.slow_readers);
+  each(arg, "server.told_idle", stats.told_idle);
   each(arg, "server.repeated", stats.repeated);
   each(arg, "server.connections", stats.connections);
   each(arg, "server.running", stats.running);

@@ -66,6 +66,7 @@ absl::Status ReadServerOptions(const weft_server_options* given, bool has_engine
   Set(&to->spin_ns, from.spin_ns);
   Set(&to->max_connections, from.max_connections);
   to->max_connections_of_one = from.max_connections_of_one;
+  to->limits.idle_timeout_us = from.idle_timeout_us;
   Set(&to->max_outstanding_calls, from.max_outstanding_calls);
   Set(&to->max_streams, from.max_streams);
   Set(&to->stream_window_messages, from.stream_window_messages);

@@ -71,7 +71,8 @@ class ConnectionHandler {
 
 // What a connection has done. Counts since it opened; readable on the engine's thread.
 struct ConnectionStats {
-  uint64_t messages_sent = 0;  // handed to the provider
+  uint64_t messages_committed = 0;  // by Commit() or Append()
+  uint64_t messages_sent = 0;       // of these: handed to the provider
   uint64_t messages_received = 0;
   uint64_t batches_sent = 0;  // fabric messages; messages_sent / batches_sent is the coalescing
   uint64_t batches_received = 0;

@@ -100,8 +100,8 @@ weft_status* weft_engine_metrics(weft_engine* engine, weft_metric each, void* ar
 weft_status* weft_channel_metrics(weft_channel* channel, weft_metric each, void* arg);
 // "server." and the names of ServerStats (weft/server.h): requests, replies_ok, replies_failed,
 // refused, one_way, one_way_failed, one_way_dropped, denied, protocol_errors, slow_readers,
-// repeated; and, now: connections, running, running_bytes, unsent_reply_bytes, record_bytes,
-// sessions.
+// told_idle, repeated; and, now: connections, running, running_bytes, unsent_reply_bytes,
+// record_bytes, sessions.
 weft_status* weft_server_metrics(weft_server* server, weft_metric each, void* arg);
 // Of the process: "memory.total.bytes", now, and "memory.total.peak_bytes", and the same of each
 // kind: objects, tables, slots, buffers, shared.

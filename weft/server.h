@@ -171,6 +171,7 @@ struct ServerStats {
                                  // that wait to be sent
   uint64_t unsent_reply_bytes = 0;  // the last of these
   uint64_t slow_readers = 0;        // connections closed because their clients took no replies
+  uint64_t told_idle = 0;           // times a client was asked to leave (limits.idle_timeout_us)
   uint32_t peers = 0;               // with an open connection, now
   uint64_t repeated = 0;      // attempts answered from the record of one that ran exactly once
   uint64_t record_bytes = 0;  // now: as max_record_bytes counts them

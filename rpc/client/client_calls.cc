@@ -547,6 +547,7 @@ WEFT_COLD void ClientCalls::OnOtherFrame(ByteSpan frame) {
   }
   if (kind == static_cast<uint16_t>(CallFrameKind::kGoaway)) return OnGoaway(frame);
   if (kind == static_cast<uint16_t>(CallFrameKind::kMoved)) return OnMoved(frame);
+  if (kind == static_cast<uint16_t>(CallFrameKind::kIdle)) return host_.OnIdle(frame);
   if (!IsReplyKind(kind)) return ProtocolError("neither a reply nor a notice");
   ReplyHeader header;
   ByteSpan body;
@@ -655,7 +656,7 @@ void ClientCalls::OnReleased(ByteSpan frame) {
 
 void ClientCalls::OnGoaway(ByteSpan frame) {
   uint32_t unanswered = 0;
-  if (!DecodeGoaway(frame, &unanswered)) return ProtocolError("a goaway whose fields disagree");
+  if (!DecodeNumber(frame, &unanswered)) return ProtocolError("a goaway whose fields disagree");
   if (std::exchange(goaway_, true)) return ProtocolError("a second goaway");
   host_.OnGoaway(unanswered == 0);
 }

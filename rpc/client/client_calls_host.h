@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "core/bytes.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -25,6 +26,8 @@ class ClientCallsHost {
   virtual void OnGoaway(bool has_none) = 0;
   // Another process serves the address: the next connection is to that one.
   virtual void OnMoved() = 0;
+  // Nothing was done on the connection for long: `frame` says what the server has (kIdle).
+  virtual void OnIdle(ByteSpan frame) = 0;
   // Leaving, and perhaps nothing is under way any more.
   virtual void OnCallsLeft() = 0;
   // There is room (WantRoom()). No callback may run inside.

@@ -45,6 +45,7 @@ class Host final : public ClientCallsHost {
     if (on_call_waits) on_call_waits();
   }
   void OnGoaway(bool) override {}
+  void OnIdle(ByteSpan) override {}
   void OnMoved() override {}
   void OnCallsLeft() override {}
   void OnRoom() override {}

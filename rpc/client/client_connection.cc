@@ -13,9 +13,11 @@
 #include "rpc/client/balancer.h"
 #include "rpc/client/bridge.h"
 #include "rpc/client/channel_lanes.h"
+#include "rpc/wire/frame.h"
 #include "rpc/wire/hello.pb.h"
 #include "rpc/wire/status_text.h"
 #include "transport/local_memory.h"
+#include "transport/path.h"
 #include "weft/status.h"
 
 namespace weft {
@@ -148,6 +150,8 @@ std::string ClientConnection::EncodeHello() const {
   hello.set_takes_moved(session_ == nullptr);
   hello.set_moves_ahead(MayBridge());
   hello.set_takes_attachments(true);
+  // Others connect again at once, whether there are calls or not, or their calls cannot wait.
+  hello.set_leaves_idle(session_ == nullptr && front_ == nullptr && options_.max_queued_calls > 0);
   hello.set_drives_itself(engine_.drives_itself());
   return hello.SerializeAsString();
 }
@@ -187,7 +191,7 @@ void ClientConnection::OnOpen(Connection& connection) {
     close_reason_ = std::move(agreed);
     return;
   }
-  gave_way_ = moved_ = false;
+  gave_way_ = moved_ = idle_ = false;
   EndBridges();
   opened_ns_ = engine_.clock().NowNs();
   Enter(State::kOpen);
@@ -242,17 +246,17 @@ void ClientConnection::OnClosed(Connection& connection, const absl::Status& why)
   // A server that drops connections before it ever answers is no better than none. (A peer may have
   // nothing to answer.)
   const uint64_t lasted_ns = engine_.clock().NowNs() - opened_ns_;
-  if (calls_.answered() ||
-      (session_ != nullptr && lasted_ns > options_.max_backoff_us * kNsPerUs)) {
+  const bool of_use = calls_.answered() || idle_;
+  if (of_use || (session_ != nullptr && lasted_ns > options_.max_backoff_us * kNsPerUs)) {
     backoff_.OnAnswer();
   }
-  if (!left || !calls_.answered()) backoff_.OnFailure();
+  if (!left || !of_use) backoff_.OnFailure();
   if (backoff_.failures() > 1) {
     Pause();
   } else {
     Enter(State::kIdle);
   }
-  StandAside();
+  if (!idle_) StandAside();
   calls_.Close(
       connection, NotSentError(address_, reason),
       left && has_none_ ? NotTakenError(address_, reason) : MayHaveRunError(address_, reason));
@@ -335,6 +339,25 @@ void ClientConnection::OnMoved() {
   moved_ = true;
   if (!MayBridge()) return Leave();
   BridgeIfNeeded();
+}
+
+// What the server does not have yet, or has not answered, shows that the connection is in use after
+// all: then it stays, and the server learns why by what comes.
+void ClientConnection::OnIdle(ByteSpan frame) {
+  uint32_t received = 0;
+  if (!DecodeNumber(frame, &received)) {
+    return EndConnection(absl::DataLossError("the server sent an idle whose fields disagree"),
+                         "an idle whose fields disagree");
+  }
+  if (state_ != State::kOpen || moved_ || !watchers_.empty()) return;
+  const bool has_all = static_cast<uint32_t>(connection_->stats().messages_committed) == received;
+  if (!has_all || !calls_.none_under_way() || calls_.has_lent() || calls_.some_wait()) return;
+  idle_ = true;
+  Enter(State::kLeaving);
+  calls_.Leave();
+  EndConnection(absl::UnavailableError("nobody had used the connection for as long as its server "
+                                       "keeps one, and the next call connects again"),
+                "the client has left its idle connection, as it was asked to");
 }
 
 void ClientConnection::BridgeIfNeeded() {

@@ -4,7 +4,8 @@
 //     kIdle        no connection and none wanted. -> kConnecting: a call
 //     kConnecting  -> kOpen: OnOpen; -> kPausing or kIdle: OnClosed, the attempt failed
 //     kOpen        calls flow. -> kLeaving: the server's goaway, or its process hands over and a
-//                  Bridge is open; -> kIdle, kConnecting: OnClosed (again at once if calls wait)
+//                  Bridge is open, or nobody uses it (the server's idle): then this side closes;
+//                  -> kIdle, kConnecting: OnClosed (again at once if calls wait)
 //     kLeaving     the server is about to shut down: what is under way goes on. What waits, and all
 //                  that is new, ends as not sent, or waits for the next connection
 //                  (wait_for_server; all, if another process serves there already). When nothing
@@ -192,6 +193,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCallsHost,
   void OnCallWaits() override;
   void OnGoaway(bool has_none) override;
   void OnMoved() override;
+  void OnIdle(ByteSpan frame) override;
   void OnCallsLeft() override { EndIfLeft(); }
   void OnRoom() override { events_.OnRoom(); }
   // Timer: the pause between attempts is over, or (kLeaving) what waits is to end, or (kConnecting)
@@ -230,6 +232,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCallsHost,
   bool wanted_ = false;               // kPausing, kLeaving: a watcher waits for the next attempt
   bool has_none_ = false;             // kLeaving: OnGoaway()'s
   bool moved_ = false;                // kOpen, kLeaving: another process serves there already
+  bool idle_ = false;                 // kLeaving: nobody has used it for long
   bool gave_way_ = false;             // kConnecting: the last attempt, to the peer's
   Connection* connection_ = nullptr;  // kConnecting, kOpen, kLeaving; kEnded until OnClosed
   uint64_t opened_ns_ = 0;            // kOpen, kLeaving: since then

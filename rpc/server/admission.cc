@@ -88,6 +88,12 @@ absl::Status Admission::Check(const ServerLimits& limits, uint32_t engines) {
         StrCat("ServerLimits::adaptive_most is ", limits.adaptive_most, " beside ", engines,
                " engines, each of which has a part of it; set it to ", engines, " or more"));
   }
+  if (limits.idle_timeout_us != 0 && (limits.idle_timeout_us < kShortestIdleTimeoutUs ||
+                                      limits.idle_timeout_us > kLongestIdleTimeoutUs)) {
+    return absl::InvalidArgumentError(
+        StrCat("ServerLimits::idle_timeout_us is ", limits.idle_timeout_us, "; 0 or ",
+               kShortestIdleTimeoutUs, " to ", kLongestIdleTimeoutUs, " are allowed"));
+  }
   return absl::OkStatus();
 }
 

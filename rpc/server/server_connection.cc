@@ -88,6 +88,7 @@ absl::Status ServerConnection::AgreeWith(std::string_view client_hello) {
   takes_goaway_ = hello.takes_goaway();
   takes_moved_ = hello.takes_moved();
   moves_ahead_ = hello.moves_ahead();
+  idle_.may_leave = hello.leaves_idle();
   drives_itself_ = hello.drives_itself();
   path_ = connection_->path();
   transfers_.SetInFlightLimit(InFlightLimitOf(path_.kind),

@@ -43,6 +43,7 @@
 #include "rpc/server/call_slot.h"
 #include "rpc/server/client_access.h"
 #include "rpc/server/dispatch.h"
+#include "rpc/server/idle_connections.h"
 #include "rpc/server/one_way_calls.h"
 #include "rpc/server/reply_backlog.h"
 #include "rpc/server/server_call.h"
@@ -168,6 +169,9 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
     return told_ && (drives_itself_ || !quiet);
   }
 
+  // A look for idle clients: returns whether this one was asked to leave (idle_connections.h).
+  bool LookIsIdle();
+
   // --- for clients that take no replies ---------------------------------------------------------
 
   // Of replies that wait.
@@ -283,6 +287,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   uint64_t messages_seen_ = 0;  // at the last look
   bool moved_owed_ = false;     // as goaway_owed_
   bool told_moved_ = false;     // by SendMoved()
+  IdleLooks idle_;
   bool drives_itself_ = false;  // the client's engine does
   bool told_ = false;           // the client was, or will be: of goaway_owed_
   bool goaway_owed_ = false;    // there was no room for it, or it is too early

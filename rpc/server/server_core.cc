@@ -193,6 +193,7 @@ absl::StatusOr<std::shared_ptr<SharedListener>> ServerCore::AddListener(const st
     }
     const std::lock_guard<std::mutex> lock(mutex_);
     if (address_.empty()) address_ = (*listener)->address();
+    if (listeners_.empty()) StartToLookForIdle();
     listeners_.push_back({asked, *std::move(listener)});
   });
   return shared;
@@ -443,6 +444,7 @@ void ServerCore::LookForMoved() {
 
 void ServerCore::BeginToDrain() {
   draining_ = true;
+  engine_.timers().Cancel(this);
   rebalance_.Stop();
   methods_.Close();
   listeners_.clear();
@@ -455,6 +457,7 @@ void ServerCore::BeginToDrain() {
 
 void ServerCore::OnTimer() {
   if (moved_end_ns_ != 0) return LookForMoved();
+  if (!draining_) return LookForIdle();
   if (engine_.clock().NowNs() >= grace_end_ns_) return CloseConnections();
   LookForTheEnd();
 }

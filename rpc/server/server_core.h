@@ -186,8 +186,11 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   void OnPeerConnectionGone() override;
   rpc::ServerHello MakeHello() const override;
 
-  void OnTimer() override;  // of the grace's end, or of LookForTheEnd()
+  void OnTimer() override;  // of LookForIdle(); then of the grace's end, or of LookForTheEnd()
 
+  // For connections that nobody uses (idle_connections.h).
+  void StartToLookForIdle();
+  void LookForIdle();
   absl::Status CheckHello() const;
   absl::Status BindLimits();
   template <class Open>

@@ -63,7 +63,21 @@ struct ServerLimits {
   // and may wait. Lower most: a guard where handlers use what others need as well, such as memory.
   uint32_t adaptive_least = 1;
   uint32_t adaptive_most = 4096;
+  // So long, in microseconds, or up to a quarter longer, a connection may be without any use: a
+  // call, a stream, a one-way message, a large message or reply under way, or a lease on the
+  // server's memory, now or before. Then its client is asked to leave, and connects again with its
+  // next call; none fails for it. 1 s to 24 h; 0: for ever, for each connects again at the price of
+  // a handshake, and what it keeps is bounded by max_connections. Lower: places and memory of
+  // clients that have stopped calling are free sooner. Not asked are peers, channels over many
+  // servers, those whose calls may not wait (max_queued_calls of 0), and clients of older releases.
+  // A client that does not leave stays, as does one that makes a call now and then: this is no
+  // bound on what somebody may hold (that is ServerOptions::max_connections_of_one).
+  uint64_t idle_timeout_us = 0;
 };
+
+// Less would have clients connect that call every second; a day is as good as never.
+inline constexpr uint64_t kShortestIdleTimeoutUs = 1'000'000;
+inline constexpr uint64_t kLongestIdleTimeoutUs = 86'400'000'000;
 
 // More calls than this at once no process has workers for: each holds its request and its arena.
 inline constexpr uint32_t kHighestAdaptiveLimit = 1 << 20;

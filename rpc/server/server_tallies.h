@@ -30,6 +30,7 @@ struct ServerTallies {
   Tally<uint64_t> running_bytes;
   Tally<uint64_t> unsent_reply_bytes;
   Tally<uint64_t> slow_readers;
+  Tally<uint64_t> told_idle;
   Tally<uint32_t> peers;
   Tally<uint64_t> repeated;
   Tally<uint64_t> record_bytes;
@@ -61,6 +62,7 @@ struct ServerTallies {
     sum->running_bytes += running_bytes;
     sum->unsent_reply_bytes += unsent_reply_bytes;
     sum->slow_readers += slow_readers;
+    sum->told_idle += told_idle;
     sum->peers += peers;
     sum->repeated += repeated;
     sum->record_bytes += record_bytes;

@@ -308,8 +308,10 @@ Bytes HostileServer::NoticeFrame() {
     EncodeNotice(CallFrameKind::kReleased, id, frame.data());
   } else if (how < 96) {
     EncodeStreamRelease(id, frame.data());
-  } else if (how < 200) {
+  } else if (how < 192) {
     EncodeGoaway(how % 4, frame.data());
+  } else if (how < 200) {
+    EncodeIdle(how % 4, frame.data());
   } else if (how >= 228 && kind_.has_stores) {
     EncodeMoved(frame.data());
   } else {

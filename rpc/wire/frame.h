@@ -12,6 +12,7 @@
 //   released  {u32 slot, u32 generation, u16 0,      u16 kind, u32 0}             no body
 //   goaway    {u32 0,    u32 0,          u16 0,      u16 kind, u32 unanswered}    no body
 //   moved     {u32 0,    u32 0,          u16 0,      u16 kind, u32 0}             no body
+//   idle      {u32 0,    u32 0,          u16 0,      u16 kind, u32 received}      no body
 //   one-way   {u32 0,    u32 0,          u16 method, u16 kind, u32 remaining_us}
 //                                                        body: extras, then the message,
 //                                                        attachment
@@ -78,6 +79,7 @@ enum class CallFrameKind : uint16_t {
   kGoaway = 10,
   kOneWay = 12,
   kMoved = 16,
+  kIdle = 17,
 };
 
 // The name of one call on one connection: the client's handle of the slot that it has there.
@@ -185,6 +187,12 @@ inline void EncodeGoaway(uint32_t unanswered, std::byte* to) {
 // Another process serves the address from now on, and has room for this client.
 inline void EncodeMoved(std::byte* to) { EncodeNotice(CallFrameKind::kMoved, {}, to); }
 
+// Nothing was done on this connection for long. `received`: messages of the client's that the
+// server has, modulo 2^32.
+inline void EncodeIdle(uint32_t received, std::byte* to) {
+  EncodeCallHeader({}, 0, static_cast<uint16_t>(CallFrameKind::kIdle), received, to);
+}
+
 inline void EncodeCancel(CallId id, std::byte* to) { EncodeNotice(CallFrameKind::kCancel, id, to); }
 
 // REQUIRES: kWindowBytes writable bytes at `to`.
@@ -261,10 +269,10 @@ inline CallId CallIdOf(ByteSpan frame) {
   return true;
 }
 
-// False: fields that must be 0 are not, or there is a body. REQUIRES (this and DecodeNotice()): as
-// CallIdOf().
-[[nodiscard]] inline bool DecodeGoaway(ByteSpan frame, uint32_t* unanswered) {
-  *unanswered = LoadLe32(frame.data() + 12);
+// Of goaway and idle, that have a number and nothing else. False: fields that must be 0 are not, or
+// there is a body. REQUIRES (this and DecodeNotice()): as CallIdOf().
+[[nodiscard]] inline bool DecodeNumber(ByteSpan frame, uint32_t* number) {
+  *number = LoadLe32(frame.data() + 12);
   return frame.size() == kCallHeaderBytes && CallIdOf(frame) == CallId() &&
          LoadLe16(frame.data() + 8) == 0;
 }

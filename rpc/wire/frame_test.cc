@@ -129,16 +129,25 @@ TEST(FrameTest, GoawaysAreTakenOnlyIfTheyAreNothingElse) {
   EXPECT_EQ(frame[12], std::byte{1});
   EXPECT_EQ(frame[15], std::byte{4});
   uint32_t unanswered = 0;
-  ASSERT_TRUE(DecodeGoaway(frame, &unanswered));
+  ASSERT_TRUE(DecodeNumber(frame, &unanswered));
   EXPECT_EQ(unanswered, 0x04030201u);
 
   for (size_t at : {0, 3, 4, 7, 8, 9}) {
     Bytes changed = frame;
     changed[at] = std::byte{1};
-    EXPECT_FALSE(DecodeGoaway(changed, &unanswered)) << at;
+    EXPECT_FALSE(DecodeNumber(changed, &unanswered)) << at;
   }
   frame.push_back(std::byte{0});
-  EXPECT_FALSE(DecodeGoaway(frame, &unanswered)) << "a body";
+  EXPECT_FALSE(DecodeNumber(frame, &unanswered)) << "a body";
+}
+
+TEST(FrameTest, AnIdleSaysHowManyMessagesTheServerHas) {
+  Bytes frame(kCallHeaderBytes);
+  EncodeIdle(0x04030201, frame.data());
+  EXPECT_EQ(CallFrameKindOf(frame), 17);
+  uint32_t received = 0;
+  ASSERT_TRUE(DecodeNumber(frame, &received));
+  EXPECT_EQ(received, 0x04030201u);
 }
 
 TEST(FrameTest, OneWayMessagesHaveNoId) {

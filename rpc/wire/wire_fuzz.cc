@@ -101,7 +101,7 @@ void ReadCallFrame(ByteSpan frame) {
     return;  // of no kind: nobody asks for more
   } else {
     (void)DecodeNotice(frame, &id);
-    (void)DecodeGoaway(frame, &unanswered);
+    (void)DecodeNumber(frame, &unanswered);
     return;
   }
   Inside(body, frame);

@@ -367,6 +367,7 @@ void FramedConnection::OnLargeMessage(ByteSpan message, uint64_t offered_ns) {
 
 ConnectionStats FramedConnection::stats() const {
   ConnectionStats stats;
+  stats.messages_committed = room_.committed();
   stats.messages_sent = sender_.first_unsent();
   stats.messages_received = receiver_.messages() + large_received_;
   stats.batches_sent = sender_.batches_sent();
