@@ -208,9 +208,7 @@ bool AcceptHandshake::may_share_memory() const {
 
 absl::StatusOr<HandOver> AcceptHandshake::TakeNeighbour(const Nonce128& nonce,
                                                         Neighbour* neighbour) {
-  if (!(nonce == server_.local_nonce)) {
-    return absl::NotFoundError("no handshake waits for this nonce");
-  }
+  if (!IsAwaiting(nonce)) return absl::NotFoundError("no handshake waits for this nonce");
   WEFT_RETURN_IF_ERROR(CheckProcessId(client_.host.process_id, neighbour->process.id));
   if (own_.neighbour->doorbell != nullptr) {
     return absl::AlreadyExistsError("the nonce has been used");

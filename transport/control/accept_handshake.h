@@ -109,6 +109,8 @@ class AcceptHandshake {
   HandshakeStep Offer();
   HandshakeStep Refuse(const absl::Status& why);
 
+  // The client was told to present this nonce. In a time that does not depend on `nonce`.
+  bool IsAwaiting(const Nonce128& nonce) const { return nonce == server_.local_nonce; }
   // A client has presented `nonce` at the local socket. As LocalProofServer::OnNeighbour.
   absl::StatusOr<HandOver> TakeNeighbour(const Nonce128& nonce, Neighbour* neighbour);
 

@@ -478,6 +478,12 @@ TEST_F(AcceptHandshakeTest, ANonceIsGoodForItsHandshakeAlone) {
   const ServerHello hello = Offered();
   ASSERT_EQ(listener_.awaited.size(), 1u);
   AcceptHandshake* const found = listener_.awaited.at(hello.local_nonce.high);
+  const Nonce128 right = hello.local_nonce;
+  EXPECT_TRUE(found->IsAwaiting(right));
+  for (const Nonce128& wrong :
+       {Nonce128{right.high, right.low + 1}, Nonce128{right.high + 1, right.low}, Nonce128()}) {
+    EXPECT_FALSE(found->IsAwaiting(wrong));
+  }
   Neighbour neighbour;
   neighbour.process.id = ReadHostFacts().process_id;
   EXPECT_TRUE(absl::IsNotFound(

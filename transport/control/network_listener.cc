@@ -60,11 +60,14 @@ void NetworkListener::OpenLocalSocket() {
   const auto on_neighbour = [state = state_.get()](
                                 const Nonce128& nonce,
                                 Neighbour* neighbour) -> absl::StatusOr<HandOver> {
-    const auto found = state->awaited.find(nonce.high);
-    if (found == state->awaited.end()) {
-      return absl::NotFoundError("no handshake waits for this nonce");
+    // All are compared, for a look-up would tell by its time how near a guess was. There are as
+    // many as handshakes at the most (newcomers.h).
+    AcceptHandshake* found = nullptr;
+    for (const auto& [high, handshake] : state->awaited) {
+      if (handshake->IsAwaiting(nonce)) found = handshake;
     }
-    return found->second->TakeNeighbour(nonce, neighbour);
+    if (found == nullptr) return absl::NotFoundError("no handshake waits for this nonce");
+    return found->TakeNeighbour(nonce, neighbour);
   };
   auto proofs =
       LocalProofServer::Open(context_->engine.poller, context_->engine.doorbell, on_neighbour);

@@ -69,6 +69,23 @@ TEST_P(MsgTest, WrongNonceIsRejected) {
   EXPECT_TRUE(Run([&] { return a_.endpoint.ups == 1 && b_.endpoint.ups == 1; }));
 }
 
+TEST_P(MsgTest, OfSeveralLinksThatWaitEachHasItsOwnNonce) {
+  Endpoint others[2];
+  for (const uint64_t number : {0, 1}) {
+    auto link = b_.domain->Accept(b_.PeerOf(a_, 1 + 2 * number), &others[number]);
+    ASSERT_TRUE(link.ok());
+    others[number].link = *std::move(link);
+  }
+  Accept(2);
+  Connect(2);
+  ASSERT_TRUE(Run([&] { return a_.endpoint.ups == 1 && b_.endpoint.ups == 1; }));
+  for (const Endpoint& other : others) EXPECT_EQ(other.ups + other.downs, 0);
+  Endpoint late;
+  late.link = *a_.domain->Connect(a_.PeerOf(b_, 3), &late);
+  EXPECT_TRUE(Run([&] { return late.ups == 1 && others[1].ups == 1; }));
+  EXPECT_EQ(others[0].ups + others[0].downs, 0) << "it still waits";
+}
+
 TEST_P(MsgTest, ANonceIsGoodOnce) {
   Accept(1);
   Connect(1);

@@ -40,11 +40,6 @@ absl::Status CheckOptions(const TcpOptions& options) {
   return absl::OkStatus();
 }
 
-// In a time that does not tell how much of a guess was right.
-bool Matches(const Nonce128& a, const Nonce128& b) {
-  return ((a.high ^ b.high) | (a.low ^ b.low)) == 0;
-}
-
 Nonce128 TokenOf(const LinkPeer& peer) { return {peer.nonce, peer.nonce_low}; }
 
 }  // namespace
@@ -101,7 +96,7 @@ absl::StatusOr<std::unique_ptr<Link>> TcpDomain::Accept(const LinkPeer& peer,
 absl::Status TcpDomain::TakeSocket(Descriptor socket, const Nonce128& nonce) {
   TcpLink* found = nullptr;
   for (TcpLink& link : parts_.awaiting) {
-    if (Matches(link.token(), nonce)) found = &link;
+    if (link.token() == nonce) found = &link;
   }
   if (found == nullptr) return absl::NotFoundError("no link waits for a socket with this token");
   decltype(parts_.awaiting)::Remove(found);
