@@ -6,11 +6,14 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/client/channel.h"
+#include "rpc/client/client_connection.h"
 #include "rpc/operation/on_engine.h"
 
 namespace weft {
 
-BulkCall::BulkCall(Channel& channel) : engine_(CoreOf(channel.engine())) {}
+BulkCall::BulkCall(Channel& channel)
+    : engine_(CoreOf(channel.engine())),
+      makes_checksums_(internal::ConnectionOf(channel).makes_checksums()) {}
 
 BulkCall::~BulkCall() {
   if (state() == State::kReclaimed || engine_.forked()) return;
@@ -53,10 +56,14 @@ bool BulkCall::Add(const Slice& slice, Rights rights) {
   return true;
 }
 
+BulkOptions BulkCall::Checked(const BulkOptions& options) const {
+  return {.crc32c = options.crc32c || makes_checksums_};
+}
+
 void BulkCall::Send(const Slice& from, Bulk* field, const BulkOptions& options) {
   field->Clear();
   if (from.valid() && from.length == 0) return DescribePayload({}, 0, options, field);
-  if (Add(from, kMayRead)) DescribePayload(from.bytes(), loan_.size(), options, field);
+  if (Add(from, kMayRead)) DescribePayload(from.bytes(), loan_.size(), Checked(options), field);
 }
 
 uint32_t BulkCall::Receive(const Slice& into) { return Add(into, kMayWrite) ? loan_.size() : 0; }
@@ -116,7 +123,7 @@ absl::Status BulkCall::Describe(uint32_t window, const Slice& part, Bulk* field,
   const Loan::LentWindow& lent = loan_[window - 1];
   // What is to be written there has no checksum yet.
   DescribePayload(part.bytes(), window,
-                  lent.rights == kMayRead ? options : BulkOptions{.crc32c = false}, field);
+                  lent.rights == kMayRead ? Checked(options) : BulkOptions{.crc32c = false}, field);
   field->set_offset(part.offset - lent.slice.offset);
   return absl::OkStatus();
 }

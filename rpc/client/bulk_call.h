@@ -152,12 +152,14 @@ class BulkCall final : private Loan::Owner {
   void Mistake(absl::Status status);
   bool Covers(uint32_t window, const Slice& part) const;
   bool Add(const Slice& slice, Rights rights);
+  BulkOptions Checked(const BulkOptions& options) const;
   absl::StatusOr<Loan*> Begin(const EngineCore& engine, bool stream);
   // Loan::Owner. The state's last step: tells who waits. This may be gone when it returns.
   void OnReclaimed() override;
 
   // Constant after construction.
   EngineCore& engine_;
+  const bool makes_checksums_;
 
   // The user's thread, between calls; constant during one.
   absl::Status mistake_;

@@ -39,6 +39,7 @@ ClientConnection::ClientConnection(EngineCore& engine, const std::string& addres
       engine_(engine),
       address_(address),
       options_(options),
+      makes_checksums_(MayUseOfiTcp(options.link)),
       session_(session),
       front_(front),
       calls_(this, engine_, address_, options_, front),

@@ -104,6 +104,8 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCallsHost,
   Balancer* balancer() { return balancer_.get(); }  // null: it dials
 
   ClientCalls& calls() { return calls_; }
+  // Of payloads, whatever BulkOptions say. Any thread.
+  bool makes_checksums() const { return makes_checksums_; }
   ChannelEvents& events() { return events_; }
 
   // Starts to connect if there is no connection. `done` is called once with the outcome.
@@ -241,6 +243,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCallsHost,
   EngineCore& engine_;
   const std::string address_;
   const ChannelOptions options_;
+  const bool makes_checksums_;         // it may use ofi_tcp
   PeerSession* const session_;         // null: it is no channel to a peer
   ClientCalls* const front_;           // null: it is none of many servers
   std::shared_ptr<LaneStates> lanes_;  // null: the channel has one engine

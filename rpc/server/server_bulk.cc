@@ -27,6 +27,9 @@ ServerBulk::ServerBulk(ServerCall* call) : call_(call) {
 
 EngineCore& ServerBulk::engine() const { return connection_->core().engine(); }
 
+// Where libfabric tells no length of what was read.
+bool ServerBulk::is_over_ofi_tcp() const { return connection_->path().kind == PathKind::kOfiTcp; }
+
 // --- checks -------------------------------------------------------------------------------------
 
 absl::Status ServerBulk::CheckPart(uint32_t window, uint64_t offset, const Slice& local,
@@ -109,6 +112,12 @@ absl::Status ServerBulk::StartFetch(const Bulk& field, const Slice& into, bool v
     return absl::ResourceExhaustedError(
         StrCat("the payload has ", field.length(), " bytes; there is room for ", into.length));
   }
+  if (!field.has_crc32c() && is_over_ofi_tcp()) {
+    return absl::InvalidArgumentError(StrCat(
+        "the payload of ", field.length(),
+        " bytes has no CRC32C, and over ofi_tcp nothing "
+        "else shows that it has come whole: BulkCall::Send() and Describe() make one there"));
+  }
   const Slice front = {into.memory, into.offset, static_cast<size_t>(field.length())};
   WEFT_RETURN_IF_ERROR(CheckPart(field.window(), field.offset(), front, kMayRead));
   WEFT_ASSIGN_OR_RETURN(Slot* const slot, Take(field.window(), field.offset(), front, kMayRead));
@@ -123,7 +132,7 @@ absl::Status ServerBulk::StartPush(const Slice& from, Bulk* field, const BulkOpt
                                    Done* done) {
   if (!from.valid()) return CheckPart(0, 0, from, kMayWrite);
   WEFT_ASSIGN_OR_RETURN(const uint32_t window, TakeWindowFor(from.length));
-  DescribePayload(from.bytes(), window, options, field);
+  DescribePayload(from.bytes(), window, {.crc32c = options.crc32c || is_over_ofi_tcp()}, field);
   return StartPart(window, 0, from, kMayWrite, done);
 }
 
@@ -139,7 +148,8 @@ absl::Status ServerBulk::StartPushInto(const Slice& from, const Bulk& place, Bul
   const uint32_t window = place.window();
   const uint64_t offset = place.offset();
   if (from.length > 0) WEFT_RETURN_IF_ERROR(CheckPart(window, offset, from, kMayWrite));
-  DescribePayload(from.bytes(), from.length == 0 ? 0 : window, options, field);
+  DescribePayload(from.bytes(), from.length == 0 ? 0 : window,
+                  {.crc32c = options.crc32c || is_over_ofi_tcp()}, field);
   if (from.length == 0) return absl::OkStatus();
   field->set_offset(offset);
   return StartPart(window, offset, from, kMayWrite, done);

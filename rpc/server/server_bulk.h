@@ -24,8 +24,8 @@
 //   transfer has ended, also when the call is cancelled or its client lost meanwhile.
 // Errors:
 //   INVALID_ARGUMENT     the client lends no such window, or not for this, or less than its field
-//                        says: its mistake, right as the call's status. Or a slice that leaves its
-//                        memory.
+//                        says, or its field has no checksum over ofi_tcp: its mistake, right as the
+//                        call's status. Or a slice that leaves its memory.
 //   RESOURCE_EXHAUSTED   the payload does not fit where it should go, or kMaxTransfers of this call
 //                        are under way.
 //   DATA_LOSS            the payload's checksum is wrong.
@@ -169,6 +169,7 @@ class ServerBulk {
   static absl::Status Explain(const Slot& slot, const absl::Status& status);
   static absl::Status Verify(const Slot& slot);
   EngineCore& engine() const;
+  bool is_over_ofi_tcp() const;
 
   ServerCall* const call_;
 
