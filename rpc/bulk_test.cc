@@ -1,6 +1,8 @@
 // What bulk payloads do, and what client and handler are told, on a simulated network.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -218,6 +220,45 @@ TEST_F(BulkTest, TransfersBeyondTheConnectionsOperationsWaitTheirTurn) {
   ASSERT_TRUE(RunUntil([&] { return outcome.done(); }));
   EXPECT_EQ(moved, ServerBulk::kMaxTransfers) << "the reply waits for every transfer";
   EXPECT_TRUE(service_.memory().Holds(9, 0, ServerBulk::kMaxTransfers * kPart));
+}
+
+// The transfers of a connection wait in its own queue, and few are on their way at a time.
+TEST_F(BulkTest, ManyTransfersOfOneConnectionDoNotHoldUpTheSingleOneOfAnother) {
+  constexpr size_t kMany = 64;
+  constexpr size_t kBytes = 50'000;  // 50 us on the wire that both connections share
+  struct One {
+    One(Channel& channel, size_t number) : memory(kBytes), bulk(channel) {
+      memory.Fill(static_cast<uint8_t>(number));
+      request.set_offset(number * kBytes);
+      bulk.Send(memory.all(), request.mutable_data());
+      Payloads::Stub(channel).Store(request, &outcome.reply, {.bulk = &bulk}, outcome.Callback());
+    }
+    GuardedMemory memory;
+    BulkCall bulk;
+    Part request;
+    ParcelOutcome outcome;
+  };
+  ServerOptions options;
+  options.link.max_outstanding_operations = 2;  // of each connection
+  Start({}, options);
+  auto other = *Channel::Open(client(), "sim:server");
+  std::deque<One> many;
+  for (size_t i = 0; i < kMany; ++i) many.emplace_back(*channel_, i);
+  const auto ended = [&many] {
+    return static_cast<size_t>(
+        std::count_if(many.begin(), many.end(), [](const One& one) { return one.outcome.done(); }));
+  };
+  ASSERT_TRUE(RunUntil([&] { return ended() > 0; }));
+
+  One single(*other, kMany);
+  ASSERT_TRUE(RunUntil([&] { return single.outcome.done(); }));
+  EXPECT_TRUE(single.outcome.status.ok()) << single.outcome.status;
+  EXPECT_LT(ended(), kMany / 4);
+  ASSERT_TRUE(RunUntil([&] { return ended() == kMany; }));
+  for (size_t i = 0; i < kMany; ++i) {
+    EXPECT_TRUE(many[i].outcome.status.ok()) << many[i].outcome.status;
+    EXPECT_TRUE(service_.memory().Holds(static_cast<uint8_t>(i), i * kBytes, kBytes)) << i;
+  }
 }
 
 // --- the reply and its transfers -----------------------------------------------------------------

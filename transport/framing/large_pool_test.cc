@@ -81,6 +81,24 @@ TEST_F(LargePoolTest, ClaimsAreServedInTheirOrderAndBeforeOthers) {
   pool_.Release(small.buffer);
 }
 
+// A connection that has many messages claims again as soon as it was served.
+TEST_F(LargePoolTest, WhoClaimsAgainStandsBehindThoseThatWait) {
+  LargeBuffer* const whole = pool_.Acquire(64 * kMiB);
+  Claim busy, other;
+  EXPECT_EQ(pool_.AcquireOrWait(64 * kMiB, &busy), nullptr);
+  EXPECT_EQ(pool_.AcquireOrWait(64 * kMiB, &other), nullptr);
+  pool_.Release(whole);
+  LargeBuffer* const first = std::exchange(busy.buffer, nullptr);
+  ASSERT_NE(first, nullptr);
+  EXPECT_EQ(pool_.AcquireOrWait(64 * kMiB, &busy), nullptr);
+  pool_.Release(first);
+  EXPECT_EQ(busy.calls, 1);
+  ASSERT_NE(other.buffer, nullptr);
+  pool_.Release(other.buffer);
+  EXPECT_EQ(busy.calls, 2);
+  pool_.Release(busy.buffer);
+}
+
 TEST_F(LargePoolTest, AWithdrawnClaimLetsTheNextOnePass) {
   LargeBuffer* const half = pool_.Acquire(32 * kMiB);
   Claim too_large, fits;

@@ -287,6 +287,23 @@ TEST_F(SimNetworkTest, LargeMessagesAreFetchedFewAtATime) {
   ASSERT_TRUE(Run([server = server] { return server->received.size() == kCount + 1; }));
 }
 
+// Both share the wire: the one is behind what the receiver has asked for of the other, and not
+// behind all that was offered.
+TEST_F(SimNetworkTest, ManyLargeMessagesOfOneConnectionDoNotHoldUpTheSingleOneOfAnother) {
+  Listen("db");
+  const auto [busy, busy_server] = Pair("app", "db");
+  const auto [other, other_server] = Pair("app", "db");
+  network_->SetWire("app", "db", {/*delay_ns=*/10'000, 0, /*bytes_per_s=*/100'000'000});
+  constexpr size_t kBytes = 10'000;  // 0.1 ms
+  constexpr uint64_t kCount = 64;
+  for (uint64_t i = 0; i < kCount; ++i) busy->Send(Pattern(i, kBytes));
+  ASSERT_TRUE(Run([server = busy_server] { return server->received.size() > 0; }));
+  other->Send(Pattern(1, kBytes));
+  ASSERT_TRUE(Run([server = other_server] { return server->received.size() == 1; }));
+  EXPECT_LT(busy_server->received.size(), kCount / 4);
+  ASSERT_TRUE(Run([server = busy_server] { return server->received.size() == kCount; }));
+}
+
 // --- repetition ---------------------------------------------------------------------------------
 
 class SimTraceTest : public SimTest {
