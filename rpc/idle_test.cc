@@ -9,6 +9,7 @@
 
 #include "rpc/memory/remote_memory.h"
 #include "rpc/server/exported_memory.h"
+#include "rpc/testing/once_test.h"
 #include "rpc/testing/peer_machine.h"
 #include "rpc/testing/raw_peer.h"
 #include "rpc/testing/stream_test.h"
@@ -204,6 +205,39 @@ TEST_F(IdleTest, AClientWhoseCallsMayNotWaitKeepsIt) {
   EXPECT_EQ(connections(), 1u);
   EXPECT_EQ(told(), 0u);
   Call();
+}
+
+// While it connected again, calls that an open connection would have carried were refused.
+TEST_F(IdleTest, AClientThatCanQueueFewerCallsThanItMayHaveOutstandingKeepsIt) {
+  ChannelOptions options;
+  options.max_queued_calls = options.max_outstanding_calls - 1;
+  StartIdle(options);
+  RunFor(5 * kTimeoutNs);
+  EXPECT_EQ(connections(), 1u);
+  EXPECT_EQ(told(), 0u);
+}
+
+class IdleOnceTest : public OnceTest {};
+
+// Its client left, and the session was renewed by nobody: the server forgot the outcome that the
+// call's next attempt asked for.
+TEST_F(IdleOnceTest, ACallThatPausesBetweenAttemptsKeepsTheConnection) {
+  ServerOptions server = ShortLease();
+  server.limits.idle_timeout_us = 1'000'000;
+  StartServer(server);
+  ChannelOptions options = Once();
+  options.retry.initial_backoff_us = options.retry.max_backoff_us = 20'000'000;
+  OpenChannel(options);
+  RetriedOutcome outcome;
+  AddHeld(outcome);
+  Interrupt();
+  network_.Heal("client", server_node_);
+  RetriedOutcome look;  // connects again
+  Look(look, kPatient);
+  ASSERT_TRUE(RunUntil([&] { return look.done(); }));
+  service_.End(0);
+  EXPECT_EQ(EndOf(outcome), absl::OkStatus());
+  EXPECT_EQ(service_.seen.size(), 1u);
 }
 
 class IdlePeersTest : public PeerTest {};

@@ -91,8 +91,8 @@ typedef struct weft_server_options {
   uint32_t max_connections_of_one;
   uint32_t reserved;  // 0
   // So long, in microseconds, a connection may be without a call, a stream or a lease: 1 s to 24 h.
-  // Then its client is asked to leave, and connects again with its next call; none fails for it.
-  // 0: for ever.
+  // Then its client is asked to leave, and connects again with its next call, which fails where
+  // others have taken all of max_connections meanwhile. 0: for ever.
   uint64_t idle_timeout_us;
 } weft_server_options;
 

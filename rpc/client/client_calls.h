@@ -91,6 +91,8 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   void ReclaimAll(Connection& connection) { lent_.ReclaimAll(connection); }
   // Memory of calls is with the server, or not reclaimed yet.
   bool has_lent() const { return !lent_.empty(); }
+  // Also such as pause between attempts.
+  bool has_retried() const { return retried_ != nullptr && retried_->count() > 0; }
 
   bool answered() const { return answered_; }  // there has been a reply since Open()
   bool some_wait() const;

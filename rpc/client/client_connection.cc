@@ -152,7 +152,8 @@ std::string ClientConnection::EncodeHello() const {
   hello.set_moves_ahead(MayBridge());
   hello.set_takes_attachments(true);
   // Others connect again at once, whether there are calls or not, or their calls cannot wait.
-  hello.set_leaves_idle(session_ == nullptr && front_ == nullptr && options_.max_queued_calls > 0);
+  hello.set_leaves_idle(session_ == nullptr && front_ == nullptr &&
+                        options_.max_queued_calls >= options_.max_outstanding_calls);
   hello.set_drives_itself(engine_.drives_itself());
   return hello.SerializeAsString();
 }
@@ -352,7 +353,9 @@ void ClientConnection::OnIdle(ByteSpan frame) {
   }
   if (state_ != State::kOpen || moved_ || !watchers_.empty()) return;
   const bool has_all = static_cast<uint32_t>(connection_->stats().messages_committed) == received;
-  if (!has_all || !calls_.none_under_way() || calls_.has_lent() || calls_.some_wait()) return;
+  if (!has_all || !calls_.none_under_way() || calls_.has_lent()) return;
+  // A call that runs exactly once, and pauses, has its session kept by this connection.
+  if (calls_.some_wait() || calls_.has_retried()) return;
   idle_ = true;
   Enter(State::kLeaving);
   calls_.Leave();

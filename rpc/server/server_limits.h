@@ -66,10 +66,11 @@ struct ServerLimits {
   // So long, in microseconds, or up to a quarter longer, a connection may be without any use: a
   // call, a stream, a one-way message, a large message or reply under way, or a lease on the
   // server's memory, now or before. Then its client is asked to leave, and connects again with its
-  // next call; none fails for it. 1 s to 24 h; 0: for ever, for each connects again at the price of
-  // a handshake, and what it keeps is bounded by max_connections. Lower: places and memory of
-  // clients that have stopped calling are free sooner. Not asked are peers, channels over many
-  // servers, those whose calls may not wait (max_queued_calls of 0), and clients of older releases.
+  // next call, which fails where others have taken all of max_connections meanwhile. 1 s to 24 h;
+  // 0: for ever, for each connects again at the price of a handshake, and what it keeps is bounded
+  // by max_connections. Lower: places and memory of clients that have stopped calling are free
+  // sooner. Not asked are peers, channels over many servers, those that can queue fewer calls than
+  // they may have outstanding, and older clients.
   // A client that does not leave stays, as does one that makes a call now and then: this is no
   // bound on what somebody may hold (that is ServerOptions::max_connections_of_one).
   uint64_t idle_timeout_us = 0;

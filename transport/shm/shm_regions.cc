@@ -298,8 +298,8 @@ absl::Status PeerRegions::Transfer(bool is_read, std::byte* local, uint64_t byte
   } else {
     status = absl::PermissionDeniedError("the peer has no such region, range or right");
   }
-  if (!Unpin(key) && !is_read && status.ok()) {
-    status = absl::PermissionDeniedError("the peer has withdrawn its region during the write");
+  if (!Unpin(key) && status.ok()) {
+    status = absl::PermissionDeniedError("the peer has withdrawn its region during the copy");
   }
   return status;
 }
@@ -314,7 +314,7 @@ bool PeerRegions::Move(bool is_read, MutableByteSpan local, const RemoteSpan& re
   if (range.mapped != nullptr) [[likely]]
     CopyMapped(is_read, local.data(), range.mapped, remote.length);
   const bool is_there = Unpin(remote.key);
-  return range.mapped != nullptr && (is_there || is_read);
+  return range.mapped != nullptr && is_there;
 }
 
 bool PeerRegions::TransferAtOnce(bool is_read, absl::Span<const weft::Transfer> pieces) {
@@ -339,7 +339,7 @@ bool PeerRegions::TransferAtOnce(bool is_read, absl::Span<const weft::Transfer> 
     }
     if (range.mapped != nullptr) CopyMapped(is_read, local, range.mapped, remote.length);
     const bool is_there = Unpin(remote.key);
-    all_granted = range.granted && (is_there || is_read);
+    all_granted = range.granted && is_there;
     if (!all_granted) break;
   }
   bool copied = all_granted && (left == 0 || system_calls_.ok());
@@ -350,7 +350,7 @@ bool PeerRegions::TransferAtOnce(bool is_read, absl::Span<const weft::Transfer> 
   }
   while (left > 0) {
     const bool is_there = Unpin(keys[--left]);
-    copied = copied && (is_there || is_read);
+    copied = copied && is_there;
   }
   return copied;
 }

@@ -25,8 +25,9 @@
 // process that died or was stopped in the middle, or of a peer that lies, stay. They are waited for
 // 100 ms in all, and a tenth of the time that goes by: then Withdraw() says false at once, which
 // costs the link two round trips (Link::Reclaim()). Places with pins are used again when there are
-// no others. Who goes on after that finds the key gone behind its copy: a write, whose bytes may
-// have come too late for the target, fails.
+// no others. Who goes on after that finds the key gone behind its copy, which fails: what was
+// written may have come too late for the target, and what was read may be what it has put there
+// since.
 //
 // Threads: each object one engine's; the shared memory any.
 // Trust: processes of one user may read and write each other's memory anyway. Bounds and rights

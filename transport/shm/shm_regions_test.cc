@@ -222,8 +222,10 @@ struct Stopped {
   }
 };
 
-// The owner goes on without it: what comes later, though it comes, must not count as written.
-TEST(RegionTable, AWriteThatEndsBehindTheEndOfItsRegionHasFailed) {
+// The owner goes on without it: what comes later, though it comes, must not count as written. And a
+// reader that was stopped for as long was told OK, with what the owner had put into its memory
+// since.
+TEST(RegionTable, ACopyThatEndsBehindTheEndOfItsRegionHasFailed) {
   const SharedZeros zeros;
   const LookedAtClock clock;
   RegionTable table(zeros.get(), &clock);
@@ -238,19 +240,21 @@ TEST(RegionTable, AWriteThatEndsBehindTheEndOfItsRegionHasFailed) {
   struct sigaction stop = {};
   stop.sa_handler = Stopped::OnFault;
   ASSERT_EQ(sigaction(SIGSEGV, &stop, &before), 0);
-  for (const bool at_once : {false, true}) {
+  for (const auto [is_read, at_once] : {std::pair(false, false), std::pair(false, true),
+                                        std::pair(true, false), std::pair(true, true)}) {
     Stopped stopped = {&table, *table.NewKey(), page, page_bytes};
     Stopped::now = &stopped;
-    table.Publish(stopped.key, memory.bytes(), Access::kRemoteWrite);
+    table.Publish(stopped.key, memory.bytes(), Access::kRemoteReadWrite);
     std::fill(here.begin(), here.end(), std::byte{7});
     ASSERT_EQ(mprotect(page, page_bytes, PROT_NONE), 0);
     if (at_once) {
-      EXPECT_FALSE(peer->Move(/*is_read=*/false, here, {stopped.key, 100, here.size()}));
+      EXPECT_FALSE(peer->Move(is_read, here, {stopped.key, 100, here.size()}));
     } else {
       EXPECT_TRUE(absl::IsPermissionDenied(
-          peer->Transfer(/*is_read=*/false, here.data(), here.size(), stopped.key, 0)));
+          peer->Transfer(is_read, here.data(), here.size(), stopped.key, 0)));
     }
     EXPECT_FALSE(stopped.withdrawn) << "there was a pin";
+    if (is_read) continue;
     EXPECT_EQ(memory.bytes()[at_once ? 100 : 0], std::byte{7}) << "it came nevertheless";
   }
   sigaction(SIGSEGV, &before, nullptr);
