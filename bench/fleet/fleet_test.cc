@@ -83,7 +83,8 @@ TEST_F(FleetTest, AKeyStaysWithItsServerUntilThatIsGone) {
   EXPECT_LT(figures.killed.moved, options.clients * options.keys / 5);
 }
 
-// The file source looks by the engine's timers, so by the simulated clock, at a file of this host.
+// The file source looks by the engine's timers, so by the simulated clock, at a file of this host:
+// what it finds there, and when, is not of the simulation, so that two runs differ in small things.
 TEST_F(FleetTest, ClientsThatWatchAFileFindItsServersAndHearOfItsChange) {
   FleetOptions options = Small();
   options.naming = FleetNaming::kFile;
@@ -94,7 +95,6 @@ TEST_F(FleetTest, ClientsThatWatchAFileFindItsServersAndHearOfItsChange) {
   EXPECT_EQ(figures.drained.failed, 0u);
   EXPECT_GT(figures.last_drained_ms, 0);
   EXPECT_LT(figures.last_drained_ms, kFleetRefreshUs / 1e3 + 1000);
-  EXPECT_EQ(RunFleet(options)->trace_hash, figures.trace_hash);
 }
 
 TEST_F(FleetTest, TheSameSeedGivesTheSameRun) {
