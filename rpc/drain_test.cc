@@ -12,6 +12,7 @@
 #include "rpc/client/client_context.h"
 #include "rpc/memory/remote_memory.h"
 #include "rpc/server/exported_memory.h"
+#include "rpc/testing/raw_hellos.h"
 #include "rpc/testing/raw_peer.h"
 #include "rpc/testing/stream_test.h"
 #include "rpc/wire/frame.h"
@@ -490,15 +491,8 @@ TEST_F(RawClientTest, AGoawayFromAClientEndsItsConnection) {
 class RawServerTest : public DrainTest {
  protected:
   RawServerTest() {
-    rpc::ServerHello hello;
-    hello.set_protocol(kRpcProtocolVersion);
-    hello.set_max_outstanding_calls(4);
-    hello.set_max_request_bytes(1000);
-    rpc::ServiceTable* table = hello.add_services();
-    table->set_name("weft.test.Probe");
-    table->add_methods("Echo");
     ListenOptions options;
-    options.hello = hello.SerializeAsString();
+    options.hello = OldServerHello({"Echo"}).SerializeAsString();
     listener_ = *server_engine().transport().Listen("sim:server", options, &acceptor_);
     OpenChannel();
     AwaitConnection();

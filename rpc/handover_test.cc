@@ -717,6 +717,16 @@ class OlderProcess {
   const Descriptor socket_;
 };
 
+// The one that connects there.
+Descriptor AwaitSuccessor(const HandoverListener& listener) {
+  Descriptor successor;
+  while (!successor.valid()) {
+    successor = *AcceptSuccessor(listener.socket.get());
+    std::this_thread::yield();
+  }
+  return successor;
+}
+
 TEST_F(HandoverFailureTest, AnOlderBuildTakesOverFromThisOne) {
   Start();
   OlderProcess older(*ConnectToPredecessor(path_));
@@ -757,12 +767,7 @@ TEST_F(HandoverFailureTest, ThisBuildTakesOverFromAnOlderOne) {
   Descriptor client(::accept4(listening.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   EXPECT_TRUE(client.valid());
   std::thread next([this] { now_ = Started(); });
-  Descriptor successor;
-  while (!successor.valid()) {
-    successor = *AcceptSuccessor(path.socket.get());
-    std::this_thread::yield();
-  }
-  OlderProcess older(std::move(successor));
+  OlderProcess older(AwaitSuccessor(path));
   EXPECT_EQ(older.Hear(), "hello 1");
   older.Say("hello 1");
   EXPECT_EQ(older.Hear(), "take 127.0.0.1:0");
@@ -785,12 +790,7 @@ TEST_F(HandoverFailureTest, AnOlderOneThatRefusesIsHeard) {
   const std::unique_ptr<Generation> generation = Make();
   absl::Status listened;
   std::thread next([&] { listened = generation->server->Listen(listen_); });
-  Descriptor successor;
-  while (!successor.valid()) {
-    successor = *AcceptSuccessor(path.socket.get());
-    std::this_thread::yield();
-  }
-  OlderProcess older(std::move(successor));
+  OlderProcess older(AwaitSuccessor(path));
   EXPECT_EQ(older.Hear(), "hello 1");
   older.Say("refused process 7 is about to take over");
   next.join();

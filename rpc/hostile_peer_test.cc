@@ -8,10 +8,10 @@
 #include "core/log.h"
 #include "core/random.h"
 #include "rpc/client/client_context.h"
+#include "rpc/testing/raw_hellos.h"
 #include "rpc/testing/raw_peer.h"
 #include "rpc/testing/rpc_test.h"
 #include "rpc/wire/frame.h"
-#include "rpc/wire/hello.pb.h"
 #include "weft/status.h"
 
 namespace weft::test {
@@ -222,15 +222,8 @@ TEST_F(HostileClientTest, ACancelOfAnotherGenerationChangesNothing) {
 class HostileServerTest : public RpcTest {
  protected:
   HostileServerTest() {
-    rpc::ServerHello hello;
-    hello.set_protocol(kRpcProtocolVersion);
-    hello.set_max_outstanding_calls(4);
-    hello.set_max_request_bytes(1000);
-    rpc::ServiceTable* table = hello.add_services();
-    table->set_name("weft.test.Probe");
-    table->add_methods("Echo");
     ListenOptions options;
-    options.hello = hello.SerializeAsString();
+    options.hello = OldServerHello({"Echo"}).SerializeAsString();
     listener_ = *server_engine().transport().Listen("sim:server", options, &acceptor_);
     OpenChannel();
     EXPECT_TRUE(RunUntil([&] { return acceptor_.peer.connection != nullptr; }));

@@ -11,6 +11,7 @@
 #include "rpc/server/exported_memory.h"
 #include "rpc/testing/once_test.h"
 #include "rpc/testing/peer_machine.h"
+#include "rpc/testing/raw_hellos.h"
 #include "rpc/testing/raw_peer.h"
 #include "rpc/testing/stream_test.h"
 #include "rpc/wire/frame.h"
@@ -371,15 +372,8 @@ TEST_F(RawIdleClientTest, AShutdownEndsTheLooks) {
 class RawIdleServerTest : public IdleTest {
  protected:
   RawIdleServerTest() {
-    rpc::ServerHello hello;
-    hello.set_protocol(kRpcProtocolVersion);
-    hello.set_max_outstanding_calls(4);
-    hello.set_max_request_bytes(1000);
-    rpc::ServiceTable* table = hello.add_services();
-    table->set_name("weft.test.Probe");
-    table->add_methods("Echo");
     ListenOptions options;
-    options.hello = hello.SerializeAsString();
+    options.hello = OldServerHello({"Echo"}).SerializeAsString();
     listener_ = *server_engine().transport().Listen("sim:server", options, &acceptor_);
     OpenChannel();
     EXPECT_TRUE(RunUntil([&] { return peer().connection != nullptr; }));
