@@ -10,9 +10,8 @@
 //
 // A message to a one-way method, (weft.one_way) in the .proto file, takes no slot and has no reply.
 // It ends with OK as soon as the connection has it: it arrives at most once, behind the small
-// messages that were sent before, and is lost if the connection is lost, or if the server has no
-// room for it or fails it, of which this side does not hear. Until the connection can take it, it
-// waits and fails as calls do.
+// messages that were sent before, and is lost, unheard, with the connection, or if the server has
+// no room for it or fails it. Until the connection can take it, it waits and fails as calls do.
 //
 // Threads: any, several at once. A channel belongs to an engine (engine.h). On the thread that
 //   drives it, calls go straight to the connection; from others they are posted there. A channel
@@ -213,6 +212,9 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   // destroyed; INVALID_ARGUMENT, its address is none; RESOURCE_EXHAUSTED, 1024 wait, or the
   // engine's inbox is full. What is known at once runs `done` inside this function.
   void WhenWritable(Function<void(absl::Status)> done);
+  // In a callback of the engine: sends what calls have left for the turn's end, so that the server
+  // begins with it while the callback goes on. Elsewhere calls have left nothing.
+  void Flush();
 
   // --- memory for bulk payloads (weft/memory.h) --------------------------------------------------
   // Out of the channel's pool, good for all channels and servers on this engine. It goes before the

@@ -475,6 +475,7 @@ int RaftNetwork::Send(raft_io* io, raft_io_send* request, const raft_message* me
   sending->request = request;
   sending->callback = callback;
   absl::Status status = self.Encode(*message, &*sending);
+  if (status.ok() && self.MayStartNow(*sending)) return self.StartNow();
   // The first one asks for a turn.
   const bool is_first = self.unsent_.size() == 1;
   if (status.ok() && is_first && !self.engine_.Post([self = self.self_] {
@@ -486,6 +487,28 @@ int RaftNetwork::Send(raft_io* io, raft_io_send* request, const raft_message* me
     self.OnUnsent(*sending);
     self.unsent_.erase(sending);
     Explain(io, status);
+  }
+  return CodeOf(status);
+}
+
+// Nothing waits that was sent before, and no turn of the engine is made for it, as for a channel
+// that has to be opened, or for memory that is lent: libraft is on the stack.
+bool RaftNetwork::MayStartNow(const Sending& sending) const {
+  return unsent_.size() == 1 && sending.large_bytes == nullptr && peers_.count(sending.to) > 0;
+}
+
+// The member begins with it while libraft makes the next one: what libraft sends in one go takes it
+// as long to make as a member to take, and would else be made first, and taken then.
+int RaftNetwork::StartNow() {
+  const auto sending = unsent_.begin();
+  sending_.splice(sending_.end(), unsent_);
+  const absl::Status status = Start(sending);
+  if (status.ok()) {
+    peers_.at(sending->to).channel->Flush();
+  } else {
+    OnUnsent(*sending);
+    sending_.erase(sending);
+    Explain(io_, status);
   }
   return CodeOf(status);
 }

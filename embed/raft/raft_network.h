@@ -202,6 +202,8 @@ class RaftNetwork {
   absl::StatusOr<Peer*> PeerFor(raft_id id, std::string_view told_address);
   // Into *sending: all that does not need the engine.
   absl::Status Encode(const raft_message& message, Sending* sending);
+  bool MayStartNow(const Sending& sending) const;
+  int StartNow();      // the only one of unsent_
   void StartUnsent();  // in a turn of the engine
   absl::Status Start(std::list<Sending>::iterator sending);
   static bool HasEntries(const Sending& sending);

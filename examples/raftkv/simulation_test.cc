@@ -118,11 +118,11 @@ class World {
     plan.seed = random_.Next64();
     plan.writes = 0.5;
     plan.end_ns = session.NowNs() + faults_ns;
-    // Seeds by sixteens, as kinds of groups come again. In one of four clients call nearly as often
-    // as they can where there are faults. Without any pause most calls came before the first fault,
-    // and cost more than all else. In the other groups more faults come between two calls, and are
-    // cheaper.
-    plan.max_pause_us = seed_ / 16 % 4 == 0 ? 4'000 : 20'000;
+    // Seeds by sixteens, as kinds of groups come again. In one of sixteen clients call nearly as
+    // often as they can where there are faults. Without any pause most calls came before the first
+    // fault, and cost more than all else. In the other groups more faults come between two calls,
+    // and a seed costs a quarter.
+    plan.max_pause_us = seed_ / 16 % 16 == 0 ? 4'000 : 20'000;
     verify::Recorder recorder(network_.clock(), kLanes);
     CheckLoad load(session, plan, &recorder, /*first_lane=*/0);
     load.StartDue();

@@ -675,6 +675,11 @@ void Channel::Call(uint32_t form, const LayoutCall& bodies, const CallOptions& o
   CallBack(form, bodies, options, std::move(done));
 }
 
+void Channel::Flush() {
+  Channel& mine = here();
+  if (mine.engine_.InTurn()) mine.client_->calls().Flush();
+}
+
 // The way of most one-way messages. False: nothing has happened. REQUIRES: the driver's.
 WEFT_INLINE bool Channel::SendOneWayAtOnce(uint32_t form, const LayoutCall& bodies,
                                            const CallOptions& options) {

@@ -1,7 +1,5 @@
 #include "transport/sim/sim_transport.h"
 
-#include <algorithm>
-#include <set>
 #include <utility>
 
 #include "core/check.h"
@@ -190,15 +188,14 @@ absl::StatusOr<SimTransport::PeerIterator> SimTransport::AddPeer(const LinkOptio
   Peer peer;
   WEFT_ASSIGN_OR_RETURN(peer.connection, FramedConnection::Create(&table_, this, handler, framed));
   peer.window_slots = options.window_slots;
+  ids_.emplace(peer.connection.get(), next_peer_);
   return peers_.emplace(next_peer_++, std::move(peer)).first;
 }
 
 SimTransport::PeerIterator SimTransport::Find(const FramedConnection& connection) {
-  const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& entry) {
-    return entry.second.connection.get() == &connection;
-  });
-  WEFT_CHECK(found != peers_.end());  // Ours: connections of this transport
-  return found;
+  const auto found = ids_.find(&connection);
+  WEFT_CHECK(found != ids_.end());  // Ours: connections of this transport
+  return peers_.find(found->second);
 }
 
 void SimTransport::OnHello(const Hello& hello) {
@@ -214,22 +211,19 @@ absl::Status SimTransport::Admit(const Hello& hello) {
     return absl::UnavailableError(StrCat("nobody listens at sim:", hello.listener, " any more"));
   }
   SimListener& listener = *found->second;
-  uint32_t all = 0;
-  uint32_t of_client = 0;
-  std::set<SimFabric::NodeId> clients;
-  for (const auto& [id, peer] : peers_) {
-    if (peer.listener != hello.listener) continue;
-    ++all;
-    of_client += peer.node == hello.node;
-    clients.insert(peer.node);
-  }
-  WEFT_RETURN_IF_ERROR(CheckRoomForClient(listener.options(), all, of_client, clients.size()));
+  Clients& clients = clients_[hello.listener];
+  const auto of_client = clients.of_node.find(hello.node);
+  WEFT_RETURN_IF_ERROR(CheckRoomForClient(
+      listener.options(), clients.all, of_client == clients.of_node.end() ? 0 : of_client->second,
+      clients.of_node.size()));
   const LinkOptions& options = listener.options().link;
   WEFT_ASSIGN_OR_RETURN(const PeerIterator added, AddPeer(options, /*handler=*/nullptr));
   Peer& peer = added->second;
   peer.node = hello.node;
   peer.remote_id = hello.id;
   peer.listener = hello.listener;
+  ++clients.all;
+  ++clients.of_node[hello.node];
   peer.connection->facts().peer_hello = hello.text;
   peer.connection->facts().path.identity = fabric_->identity(hello.node);
   absl::StatusOr<ConnectionHandler*> handler = listener.acceptor().OnIncoming(*peer.connection);
@@ -338,6 +332,13 @@ void SimTransport::OnGrant(uint64_t id, ByteSpan grant) {
 
 void SimTransport::End(PeerIterator peer, const absl::Status& why, bool peer_dead) {
   const std::unique_ptr<FramedConnection> connection = std::move(peer->second.connection);
+  ids_.erase(connection.get());
+  if (!peer->second.listener.empty()) {
+    Clients& clients = clients_[peer->second.listener];
+    --clients.all;
+    const auto of_client = clients.of_node.find(peer->second.node);
+    if (--of_client->second == 0) clients.of_node.erase(of_client);
+  }
   peers_.erase(peer);
   connection->End(why, peer_dead);
 }

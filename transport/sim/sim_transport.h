@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
 
 #include "transport/engine.h"
 #include "transport/framing/connection_table.h"
@@ -85,6 +86,11 @@ class SimTransport final : public Transport, private ConnectionOwner {
     std::string listener;  // server side: whose client this is
   };
   using PeerIterator = std::map<uint64_t, Peer>::iterator;
+  // Of one listener, whose name they have called.
+  struct Clients {
+    uint32_t all = 0;
+    std::map<SimFabric::NodeId, uint32_t> of_node;  // none is 0
+  };
 
   // Runs `what` on the other node's transport.
   void Tell(SimFabric::NodeId node, const char* name, size_t bytes,
@@ -118,6 +124,9 @@ class SimTransport final : public Transport, private ConnectionOwner {
   FramingDomain framing_;
   std::map<std::string, SimListener*> listeners_;
   std::map<uint64_t, Peer> peers_;
+  // Of peers_, so that one of many thousands is found and counted without a look at the others.
+  std::unordered_map<const FramedConnection*, uint64_t> ids_;
+  std::map<std::string, Clients> clients_;
   uint64_t next_peer_ = 1;
 };
 
