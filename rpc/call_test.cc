@@ -1,6 +1,7 @@
 // What a call does, and what callers are told, on a simulated network.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <list>
 #include <string>
 #include <vector>
@@ -107,6 +108,52 @@ TEST_F(CallTest, ACallbackMayStartTheNextCall) {
   };
   stub_->Echo(request, &reply, {}, next);
   EXPECT_TRUE(RunUntil([&] { return left == 0; }));
+}
+
+// What was started in a callback of the engine is under way when Flush() returns, and no sooner.
+class FlushTest : public RpcTest {
+ protected:
+  FlushTest() : RpcTest(/*seed=*/1, {.keep_trace = true}) {}
+
+  // How many fabric messages come to the server for two calls of one callback.
+  size_t BatchesOfTwoCalls(bool flushes) {
+    const size_t before = Batches();
+    Outcome first;
+    Outcome second;
+    EXPECT_TRUE(client().Post([&] {
+      stub_->Echo(Data(), &first.reply, {}, first.Callback());
+      if (flushes) channel_->Flush();
+      stub_->Echo(Data(), &second.reply, {}, second.Callback());
+    }));
+    EXPECT_TRUE(RunUntil([&] { return first.done() && second.done(); }));
+    EXPECT_TRUE(first.status->ok() && second.status->ok());
+    return Batches() - before;
+  }
+
+ private:
+  size_t Batches() {
+    return static_cast<size_t>(
+        std::count_if(network_.trace().begin(), network_.trace().end(), [](const auto& line) {
+          return line.find(" client > ") != std::string::npos &&
+                 line.find(": batch,") != std::string::npos;
+        }));
+  }
+};
+
+TEST_F(FlushTest, CallsOfACallbackLeaveTogetherUnlessTheyAreFlushed) {
+  Start();
+  EXPECT_EQ(BatchesOfTwoCalls(/*flushes=*/false), 1u);
+  EXPECT_EQ(BatchesOfTwoCalls(/*flushes=*/true), 2u);
+}
+
+TEST_F(FlushTest, OutsideOfCallbacksThereIsNothingToFlush) {
+  Start();
+  channel_->Flush();
+  Outcome outcome;
+  stub_->Echo(Data(), &outcome.reply, {}, outcome.Callback());
+  channel_->Flush();
+  EXPECT_TRUE(RunUntil([&] { return outcome.done(); }));
+  EXPECT_TRUE(outcome.status->ok()) << *outcome.status;
 }
 
 TEST_F(CallTest, TwoStubsOfOneChannelShareTheirMethods) {

@@ -3,7 +3,7 @@
 //
 //   raft_uv_init(&io, &loop, "/var/lib/group", &transport);       // or another disk half
 //   auto network = RaftNetwork::Attach(&io, engine, options);
-//   RaftRepair repair(&io);  // raft_repair.h; without it libraft 0.15 can lose acknowledged entries
+//   RaftRepair repair(&io);  // raft_repair.h; without it libraft 0.15 can lose entries
 //   raft_init(&raft, &io, &fsm, id, "10.0.0.7:9001");
 //   ...
 //   raft_close(&raft, closed);      // then, outside of callbacks: network.reset(), raft_uv_close()

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "embed/raft/testing/raft_group.h"
 
@@ -37,6 +39,31 @@ TEST(RaftNetwork, EntriesOfEverySizeArriveWhole) {
   }
   ASSERT_TRUE(group.AllHave(commands.size()));
   for (auto& [id, machine] : group.machines()) EXPECT_EQ(machine->applied(), commands);
+}
+
+// A leader that heard many answers in one turn of its engine made the entries that followed, and
+// sent them at the turn's end: its follower, which takes as long for an entry as the leader does,
+// had nothing to do meanwhile. Two members made two thirds of the commits of libraft's own TCP.
+TEST(RaftNetwork, AnEntryIsUnderWayWhileItsLeaderMakesTheNext) {
+  RaftGroup group(/*seed=*/15, {1, 2}, {}, {.keep_trace = true});
+  ASSERT_TRUE(group.Commit("before"));
+  ASSERT_TRUE(group.AllHave(1));
+  RaftMachine& leader = *group.Leader();
+  RaftMachine& follower = group.member(leader.id() == 1 ? 2 : 1);
+  const std::string way = " " + leader.node() + " > " + follower.node() + ": batch,";
+  const auto batches = [&] {
+    const std::vector<std::string>& trace = group.network().trace();
+    return std::count_if(trace.begin(), trace.end(), [&](const std::string& line) {
+      return line.find(way) != std::string::npos;
+    });
+  };
+  const auto before = batches();
+  int statuses[3] = {1, 1, 1};
+  ASSERT_TRUE(group.network().Node(leader.node()).Post([&] {
+    for (int& status : statuses) leader.Propose("a command", &status);
+  }));
+  ASSERT_TRUE(group.RunUntil([&] { return leader.applied().size() == 4; }));
+  EXPECT_GE(batches() - before, 3) << "each left when libraft sent it";
 }
 
 TEST(RaftNetwork, ALeaderThatDiesIsReplacedAndCatchesUpWhenItIsBack) {
