@@ -475,7 +475,7 @@ int RaftNetwork::Send(raft_io* io, raft_io_send* request, const raft_message* me
   sending->request = request;
   sending->callback = callback;
   absl::Status status = self.Encode(*message, &*sending);
-  if (status.ok() && self.MayStartNow(*sending)) return self.StartNow();
+  if (status.ok() && self.MayStartNow(*sending) && self.StartNow()) return 0;
   // The first one asks for a turn.
   const bool is_first = self.unsent_.size() == 1;
   if (status.ok() && is_first && !self.engine_.Post([self = self.self_] {
@@ -493,26 +493,25 @@ int RaftNetwork::Send(raft_io* io, raft_io_send* request, const raft_message* me
 
 // Nothing waits that was sent before, and no turn of the engine is made for it, as for a channel
 // that has to be opened, or for memory that is lent: libraft is on the stack. Nor is it one that
-// has to fail: of an error that send() returns libraft takes no note, but of a callback's.
+// has to fail.
 bool RaftNetwork::MayStartNow(const Sending& sending) const {
   return unsent_.size() == 1 && sending.large_bytes == nullptr && peers_.count(sending.to) > 0 &&
          !(HasEntries(sending) && remote_writes_->MustFail(sending.to));
 }
 
 // The member begins with it while libraft makes the next one: what libraft sends in one go takes it
-// as long to make as a member to take, and would else be made first, and taken then.
-int RaftNetwork::StartNow() {
+// as long to make as a member to take, and would else be made first, and taken then. Of an error
+// that send() returns libraft takes no note, but of a callback's: what fails here does so again in
+// the engine's turn, and calls back.
+bool RaftNetwork::StartNow() {
   const auto sending = unsent_.begin();
   sending_.splice(sending_.end(), unsent_);
-  const absl::Status status = Start(sending);
-  if (status.ok()) {
+  if (Start(sending).ok()) {
     peers_.at(sending->to).channel->Flush();  // Ours: MayStartNow() has found it
-  } else {
-    OnUnsent(*sending);
-    sending_.erase(sending);
-    Explain(io_, status);
+    return true;
   }
-  return CodeOf(status);
+  unsent_.splice(unsent_.end(), sending_, sending);
+  return false;
 }
 
 absl::Status RaftNetwork::Encode(const raft_message& message, Sending* sending) {

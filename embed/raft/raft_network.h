@@ -204,7 +204,7 @@ class RaftNetwork {
   // Into *sending: all that does not need the engine.
   absl::Status Encode(const raft_message& message, Sending* sending);
   bool MayStartNow(const Sending& sending) const;
-  int StartNow();      // the only one of unsent_
+  bool StartNow();     // the only one of unsent_; false: not yet
   void StartUnsent();  // in a turn of the engine
   absl::Status Start(std::list<Sending>::iterator sending);
   static bool HasEntries(const Sending& sending);
