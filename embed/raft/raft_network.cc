@@ -504,7 +504,7 @@ int RaftNetwork::StartNow() {
   sending_.splice(sending_.end(), unsent_);
   const absl::Status status = Start(sending);
   if (status.ok()) {
-    peers_.at(sending->to).channel->Flush();
+    peers_.at(sending->to).channel->Flush();  // Ours: Start() has found it
   } else {
     OnUnsent(*sending);
     sending_.erase(sending);
