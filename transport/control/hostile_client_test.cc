@@ -39,6 +39,10 @@ class HostileClientTest : public StrangerTest {
     EXPECT_EQ(::getsockopt(listener_->socket(), IPPROTO_TCP, TCP_INFO, &facts, &length), 0);
     return facts.tcpi_unacked;  // of a socket that listens
   }
+  // So many have come, and nobody looks at them meanwhile.
+  bool AwaitInTheKernel(size_t count) {
+    return RunEngines({}, [&] { return WaitingInTheKernel() == count; });
+  }
 };
 
 TEST_F(HostileClientTest, HttpGetsAnAnswerThatPeopleUnderstand) {
@@ -294,8 +298,10 @@ TEST_F(HostileClientTest, NoMoreAreKeptAsideThanTheLimitWhoeverIsOnTheWay) {
     strangers.push_back(NewStranger());
     strangers.back().Say(Preamble() + Frame(ControlType::kClientHello, Encode(GoodHello())));
   }
+  ASSERT_TRUE(AwaitInTheKernel(kSpeaking));
   ASSERT_TRUE(Run([&] { return WaitingInTheKernel() == 0; }));
   for (size_t i = 0; i < kSilent; ++i) strangers.push_back(NewStranger());
+  ASSERT_TRUE(AwaitInTheKernel(kSilent));
   ASSERT_TRUE(Run([&] { return WaitingInTheKernel() <= kTooMany; }));
   EXPECT_EQ(listener_->StopAccepting().size(), kMost);
   EXPECT_EQ(WaitingInTheKernel(), kTooMany);
@@ -308,6 +314,7 @@ TEST_F(HostileClientTest, WhoWasKeptAsideIsServedWhenTheListenerGoesOn) {
   listener_->HoldClients();
   Stranger stranger = NewStranger();
   stranger.Say(Preamble() + Frame(ControlType::kClientHello, Encode(GoodHello())));
+  ASSERT_TRUE(AwaitInTheKernel(1));
   ASSERT_TRUE(Run([&] { return WaitingInTheKernel() == 0; }));
   for (int turn = 0; turn < 10; ++turn) server_->Poll();  // what it has said is looked at
   ASSERT_TRUE(listener_->Resume().ok());
