@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "c/methods.h"
 #include "c/status.h"
+#include "core/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "weft/generated.h"
@@ -13,7 +14,6 @@
 namespace weft::c {
 namespace {
 
-constexpr uint64_t kNsPerUs = 1'000;
 // Of all options in nanoseconds, which the library bounds by an hour at most.
 constexpr uint64_t kMostUs = 3'600'000'000;
 

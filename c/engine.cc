@@ -7,16 +7,11 @@
 #include "absl/status/statusor.h"
 #include "c/host.h"
 #include "c/status.h"
+#include "core/clock.h"
 #include "core/strings.h"
 #include "transport/engine.h"
 
 namespace weft::c {
-namespace {
-
-constexpr int64_t kNsPerMs = 1'000'000;
-constexpr uint64_t kNsPerUs = 1'000;
-
-}  // namespace
 
 absl::Status CheckUnused(const std::atomic<uint32_t>& uses, std::string_view whose) {
   const uint32_t left = uses.load(std::memory_order_acquire);
@@ -95,7 +90,7 @@ int64_t weft_engine_timeout_ns(const weft_engine* engine) {
 int weft_engine_timeout_ms(const weft_engine* engine) {
   const int64_t ns = weft_engine_timeout_ns(engine);
   if (ns < 0) return -1;
-  const int64_t ms = ns / weft::c::kNsPerMs + (ns % weft::c::kNsPerMs != 0 ? 1 : 0);
+  const uint64_t ms = (static_cast<uint64_t>(ns) + weft::kNsPerMs - 1) / weft::kNsPerMs;
   return ms > INT_MAX ? INT_MAX : static_cast<int>(ms);
 }
 
@@ -120,8 +115,8 @@ int weft_engine_run_until(weft_engine* engine, int (*done)(void* arg), void* arg
   if (engine == nullptr || done == nullptr) return 0;
   uint64_t deadline_ns = weft::kNever;
   const uint64_t now_ns = engine->engine->clock().NowNs();
-  if (timeout_us < (weft::kNever - now_ns) / weft::c::kNsPerUs) {
-    deadline_ns = now_ns + timeout_us * weft::c::kNsPerUs;
+  if (timeout_us < (weft::kNever - now_ns) / weft::kNsPerUs) {
+    deadline_ns = now_ns + timeout_us * weft::kNsPerUs;
   }
   int said = 0;
   engine->engine->RunUntil([&] { return (said = done(arg)) != 0; }, deadline_ns);

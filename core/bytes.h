@@ -1,12 +1,12 @@
 // Views of raw bytes, and little-endian fields in them.
 //
 // All of Weft's wire formats are little-endian, at any alignment. `Load` and `Store` are for places
-// whose size has been checked already (a fixed header); `ByteReader` and `ByteWriter` check every
-// step and are the tools for bytes that a peer has sent.
+// whose size has been checked already (a fixed header); `ByteReader` checks every step and is the
+// tool for bytes that a peer has sent.
 //
 // Threads:   none of these objects may be used by two threads at once.
-// Lifetime:  views, reader and writer borrow the bytes; nothing is copied or owned.
-// Errors:    reader and writer return false, and leave cursor and result as they were.
+// Lifetime:  views and reader borrow the bytes; nothing is copied or owned.
+// Errors:    the reader returns false, and leaves cursor and result as they were.
 #pragma once
 
 #include <bit>
@@ -116,41 +116,6 @@ class ByteReader {
   }
 
   ByteSpan bytes_;
-  std::size_t position_ = 0;  // <= bytes_.size()
-};
-
-// Writes fields one after the other and never past the end. After a false, nothing was written.
-class ByteWriter {
- public:
-  explicit ByteWriter(MutableByteSpan bytes) : bytes_(bytes) {}
-
-  [[nodiscard]] bool WriteU8(uint8_t value) { return Write(value); }
-  [[nodiscard]] bool WriteLe16(uint16_t value) { return Write(value); }
-  [[nodiscard]] bool WriteLe32(uint32_t value) { return Write(value); }
-  [[nodiscard]] bool WriteLe64(uint64_t value) { return Write(value); }
-
-  [[nodiscard]] bool WriteBytes(ByteSpan source) {
-    if (source.size() > remaining()) return false;
-    // An empty span may have a null pointer, which memcpy must not be given.
-    if (!source.empty()) std::memcpy(bytes_.data() + position_, source.data(), source.size());
-    position_ += source.size();
-    return true;
-  }
-
-  std::size_t position() const { return position_; }
-  std::size_t remaining() const { return bytes_.size() - position_; }
-  ByteSpan written() const { return bytes_.first(position_); }
-
- private:
-  template <class T>
-  bool Write(T value) {
-    if (sizeof(T) > remaining()) return false;
-    internal::StoreLe(bytes_.data() + position_, value);
-    position_ += sizeof(T);
-    return true;
-  }
-
-  MutableByteSpan bytes_;
   std::size_t position_ = 0;  // <= bytes_.size()
 };
 

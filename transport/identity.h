@@ -27,7 +27,10 @@ struct PeerIdentity {
   // A client of a server that does not require certificates is kNone when it has shown none.
   Authentication authentication = Authentication::kNone;
   // kCertificate. The subject as in RFC 2253 ("CN=store-7,O=Example"); the names that it may be
-  // trusted by are the alternative names. One with a zero byte inside is left out.
+  // trusted by are the alternative names. One with a zero byte inside is left out. Where there is
+  // neither a subject nor such a name, the subject is "public key SHA-256 ..." (of the key's
+  // SubjectPublicKeyInfo, in 64 hexadecimal digits): it tells two of these apart, and no subject of
+  // a certificate reads like that, for each has a "=".
   std::string subject = {};
   std::vector<std::string> dns_names = {};
   std::vector<std::string> uris = {};  // a SPIFFE id is one of these

@@ -1,7 +1,6 @@
 #include "transport/path.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -80,15 +79,6 @@ absl::StatusOr<std::vector<PathKind>> ParsePathList(std::string_view text) {
     kinds.push_back(*kind);
   }
   return kinds;
-}
-
-bool MayUseOfiTcp(const LinkOptions& options) {
-  std::vector<PathKind> kinds = options.paths;
-  if (const char* const named = std::getenv("WEFT_PATHS"); named != nullptr && kinds.empty()) {
-    // "^ofi_tcp", which leaves it out, is no such list; and without one it has to be named.
-    kinds = ParsePathList(named).value_or(kinds);
-  }
-  return std::find(kinds.begin(), kinds.end(), PathKind::kOfiTcp) != kinds.end();
 }
 
 std::string_view OutcomeName(PathCandidate::Outcome outcome) {

@@ -127,11 +127,6 @@ constexpr uint64_t TransferTimeNs(uint64_t transfer_timeout_ns, uint64_t bytes) 
   return times > ~uint64_t{0} / transfer_timeout_ns ? ~uint64_t{0} : transfer_timeout_ns * times;
 }
 
-struct LinkOptions;
-// Whether a connection may use ofi_tcp: its options name it, or they name none, and WEFT_PATHS
-// does. Reads the environment: not on the way of a call.
-bool MayUseOfiTcp(const LinkOptions& options);
-
 // LinkOptions::server_engine, besides a number.
 inline constexpr uint32_t kAnyEngine = ~uint32_t{0};       // the one with the fewest connections
 inline constexpr uint32_t kSameEngine = ~uint32_t{0} - 1;  // that of the channel's engine's number

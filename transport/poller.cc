@@ -6,13 +6,12 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
+#include "core/clock.h"
 #include "core/fork_guard.h"
 #include "core/status.h"
 
 namespace weft {
 namespace {
-
-constexpr uint64_t kNsPerMs = 1'000'000;
 
 int TimeoutMs(uint64_t timeout_ns) {
   constexpr uint64_t kLongestMs = 3'600'000;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "core/bytes.h"
+#include "core/clock.h"
 #include "core/crc32c.h"
 #include "embed/raft/raft_log.h"
 #include "embed/raft/raft_network.h"
@@ -28,9 +29,6 @@
 
 namespace weft::embed::test {
 namespace {
-
-constexpr uint64_t kNsPerMs = 1'000'000;
-constexpr uint64_t kNsPerSec = 1'000'000'000;
 
 RaftMachine::Options WithRemoteWrites(uint64_t ring_bytes = 64 << 10) {
   RaftMachine::Options options;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/bytes.h"
+#include "core/clock.h"
 #include "core/crc32c.h"
 #include "embed/raft/raft_network.h"
 #include "embed/raft/testing/raft_group.h"
@@ -28,7 +29,6 @@
 namespace weft::embed::test {
 namespace {
 
-constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr uint64_t kRingBytes = kMinRingBytes;
 
 RaftMachine::Options WithRings(uint64_t ring_bytes = kRingBytes) {

@@ -6,12 +6,12 @@
 #include <string>
 #include <utility>
 
+#include "core/clock.h"
 #include "core/strings.h"
 
 namespace weft::embed {
 namespace {
 
-constexpr uint64_t kNsPerMs = 1'000'000;
 constexpr uint64_t kMaxSpinUs = 1'000'000;
 // A loop that sleeps longer than this has nothing to wait for anyway.
 constexpr uint64_t kMaxSleepMs = 60'000;

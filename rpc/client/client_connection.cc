@@ -18,9 +18,20 @@
 #include "rpc/wire/status_text.h"
 #include "transport/local_memory.h"
 #include "transport/path.h"
+#include "transport/path_kinds.h"
 #include "weft/status.h"
 
 namespace weft {
+
+namespace {
+
+// Whether it may be over ofi_tcp. Options that no network takes lead nowhere.
+bool MayUseOfiTcp(const LinkOptions& options) {
+  const absl::StatusOr<PathKinds> kinds = ReadPathKinds(options);
+  return kinds.ok() && kinds->Allows(PathKind::kOfiTcp);
+}
+
+}  // namespace
 
 // Alone in its page: what else lay there would be missing in a child of fork(), on kernels before
 // 5.12, once a card knows the byte.

@@ -1,5 +1,8 @@
 // What strangers do to a server: each can end its own connection, and nothing else.
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -27,7 +30,20 @@ bool Contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-using HostileClientTest = StrangerTest;
+class HostileClientTest : public StrangerTest {
+ protected:
+  // Those that nobody has accepted yet.
+  size_t WaitingInTheKernel() const {
+    tcp_info facts = {};
+    socklen_t length = sizeof(facts);
+    EXPECT_EQ(::getsockopt(listener_->socket(), IPPROTO_TCP, TCP_INFO, &facts, &length), 0);
+    return facts.tcpi_unacked;  // of a socket that listens
+  }
+  // So many have come, and nobody looks at them meanwhile.
+  bool AwaitInTheKernel(size_t count) {
+    return RunEngines({}, [&] { return WaitingInTheKernel() == count; });
+  }
+};
 
 TEST_F(HostileClientTest, HttpGetsAnAnswerThatPeopleUnderstand) {
   Stranger browser = NewStranger();
@@ -267,6 +283,43 @@ TEST_F(HostileClientTest, SilentClientsMakeRoomForOthers) {
   std::vector<Stranger> silent;
   for (size_t i = 0; i < 2 * Newcomers::kMaxStrangers; ++i) silent.push_back(NewStranger());
   ExpectService();
+}
+
+// Before another process takes over. Who was on the way while there was room was kept aside as
+// well, however many had been meanwhile: up to twice as many as the limit.
+TEST_F(HostileClientTest, NoMoreAreKeptAsideThanTheLimitWhoeverIsOnTheWay) {
+  constexpr size_t kMost = Newcomers::kMaxStrangers;  // NetworkListener::kMaxHeld
+  constexpr size_t kSpeaking = 100;
+  constexpr size_t kSilent = 100;
+  constexpr size_t kTooMany = kSpeaking + kSilent - kMost;
+  listener_->HoldClients();
+  std::vector<Stranger> strangers;
+  for (size_t i = 0; i < kSpeaking; ++i) {
+    strangers.push_back(NewStranger());
+    strangers.back().Say(Preamble() + Frame(ControlType::kClientHello, Encode(GoodHello())));
+  }
+  ASSERT_TRUE(AwaitInTheKernel(kSpeaking));
+  ASSERT_TRUE(Run([&] { return WaitingInTheKernel() == 0; }));
+  for (size_t i = 0; i < kSilent; ++i) strangers.push_back(NewStranger());
+  ASSERT_TRUE(AwaitInTheKernel(kSilent));
+  ASSERT_TRUE(Run([&] { return WaitingInTheKernel() <= kTooMany; }));
+  EXPECT_EQ(listener_->StopAccepting().size(), kMost);
+  EXPECT_EQ(WaitingInTheKernel(), kTooMany);
+  ASSERT_TRUE(listener_->Resume().ok());
+  ExpectService();
+}
+
+// One who had been kept aside was so for ever where it came to no handover.
+TEST_F(HostileClientTest, WhoWasKeptAsideIsServedWhenTheListenerGoesOn) {
+  listener_->HoldClients();
+  Stranger stranger = NewStranger();
+  stranger.Say(Preamble() + Frame(ControlType::kClientHello, Encode(GoodHello())));
+  ASSERT_TRUE(AwaitInTheKernel(1));
+  ASSERT_TRUE(Run([&] { return WaitingInTheKernel() == 0; }));
+  for (int turn = 0; turn < 10; ++turn) server_->Poll();  // what it has said is looked at
+  ASSERT_TRUE(listener_->Resume().ok());
+  ASSERT_TRUE(RunUntilHeard(stranger, ControlType::kServerHello));
+  EXPECT_FALSE(stranger.Body(ControlType::kServerHello).empty());
 }
 
 // A host that filled all places with clients that said nothing had those of other hosts put out,

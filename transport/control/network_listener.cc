@@ -175,7 +175,9 @@ void NetworkListener::TakeClient(Descriptor client) {
 
 absl::Status NetworkListener::Resume() {
   holding_ = false;
-  if (context_ == nullptr || !std::exchange(paused_, false)) return absl::OkStatus();
+  if (context_ == nullptr) return absl::OkStatus();
+  for (Descriptor& held : std::exchange(held_, {})) TakeClient(std::move(held));
+  if (!std::exchange(paused_, false)) return absl::OkStatus();
   if (unix_ != nullptr) unix_->TakeFile();
   return context_->engine.poller->Add(fd(), EPOLLIN, static_cast<PollHandler*>(this));
 }
@@ -212,7 +214,8 @@ void NetworkListener::OnReady(uint32_t) {
   if (accepts() && engines > 1 && state_->shared->engines() < engines) return Pause(kFullPauseNs);
   for (int i = 0; i < kAcceptsAtOnce; ++i) {
     if (!context_->newcomers->MakeRoom(context_->now_ns())) return Pause(kFullPauseNs);
-    if (held_.size() >= kMaxHeld) return Pause(kFullPauseNs);
+    // Each arrival may come to be held.
+    if (holding_ && held_.size() + arrivals_.CountSlowly() >= kMaxHeld) return Pause(kFullPauseNs);
     absl::StatusOr<Descriptor> client = Take();
     if (!client.ok()) {
       WEFT_LOG_EVERY_N_SEC(kError, 10, address(), ": ", ToStd(client.status().message()));
@@ -269,7 +272,13 @@ void NetworkListener::StopWatching() {
   OwnDescriptor(fd());
 }
 
+// There are too many only where others have been taken over from a process just now (TakeClient()).
 void NetworkListener::Hold(Descriptor client) {
+  if (held_.size() >= kMaxHeld) {
+    WEFT_LOG_EVERY_N_SEC(kWarning, 10, "a client is closed: ", kMaxHeld, " at ", address(),
+                         " are kept aside for the next process already");
+    return;
+  }
   OwnDescriptor(client.get());
   held_.push_back(std::move(client));
 }

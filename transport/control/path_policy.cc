@@ -13,39 +13,10 @@
 namespace weft {
 namespace {
 
-// What leads to other processes, in default order of preference.
-constexpr PathKind kRealPaths[] = {PathKind::kShm, PathKind::kVerbs, PathKind::kTcp,
-                                   PathKind::kOfiTcp};
-// Without a word of the user's: not those that have to be named.
-constexpr PathKind kDefaultPaths[] = {PathKind::kShm, PathKind::kVerbs, PathKind::kTcp};
 // Of LinkOptions::max_outstanding_operations: as many as the send queue of any card that we know of
 // holds for one connection with room to spare, and far more than keep a link busy.
 constexpr uint32_t kMaxOperations = 1024;
 constexpr size_t kMaxDeviceNameBytes = 64;  // the kernel's bound of a device's name
-
-bool Contains(const std::vector<PathKind>& kinds, PathKind kind) {
-  return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
-}
-
-std::string Join(const std::vector<PathKind>& kinds) {
-  std::string text;
-  for (const PathKind kind : kinds) {
-    text = StrCat(text, text.empty() ? "" : ",", PathKindName(kind));
-  }
-  return text;
-}
-
-absl::Status CheckReal(const std::vector<PathKind>& kinds, std::string_view where) {
-  for (const PathKind kind : kinds) {
-    if (std::find(std::begin(kRealPaths), std::end(kRealPaths), kind) != std::end(kRealPaths)) {
-      continue;
-    }
-    return absl::InvalidArgumentError(
-        StrCat(where, ": path \"", PathKindName(kind),
-               "\" does not lead to other processes; use shm, verbs, tcp, ofi_tcp"));
-  }
-  return absl::OkStatus();
-}
 
 // --- the environment ----------------------------------------------------------------------------
 
@@ -76,62 +47,6 @@ std::vector<std::string> SplitList(const std::string& text) {
     }
   }
   return parts;
-}
-
-// --- which kinds --------------------------------------------------------------------------------
-
-// Takes `kinds` out of what is allowed.
-void Deny(const std::vector<PathKind>& kinds, const std::string& why, PathPolicy* policy) {
-  for (const PathKind kind : kinds) {
-    if (std::erase(policy->allowed, kind) != 0) policy->denied.push_back({kind, why});
-  }
-}
-
-void AllowOnly(std::vector<PathKind> kinds, const std::string& why, PathPolicy* policy) {
-  std::vector<PathKind> others;
-  for (const PathKind kind : policy->allowed) {
-    if (!Contains(kinds, kind)) others.push_back(kind);
-  }
-  Deny(others, why, policy);
-  policy->allowed = std::move(kinds);
-}
-
-absl::Status ReadPathsVariable(PathPolicy* policy) {
-  const Variable variable(kPathsVariable);
-  if (!variable.is_set()) return absl::OkStatus();
-  const bool is_denial = variable.value().front() == '^';
-  absl::StatusOr<std::vector<PathKind>> kinds =
-      ParsePathList(std::string_view(variable.value()).substr(is_denial ? 1 : 0));
-  if (!kinds.ok()) return Annotate(kinds.status(), variable.text());
-  WEFT_RETURN_IF_ERROR(CheckReal(*kinds, variable.text()));
-  const std::string why = StrCat("denied by ", variable.text());
-  if (is_denial) {
-    Deny(*kinds, why, policy);
-  } else {
-    AllowOnly(*std::move(kinds), why, policy);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ReadKinds(const LinkOptions& options, PathPolicy* policy) {
-  policy->allowed.assign(std::begin(kDefaultPaths), std::end(kDefaultPaths));
-  WEFT_RETURN_IF_ERROR(CheckReal(options.paths, "LinkOptions::paths"));
-  WEFT_RETURN_IF_ERROR(CheckReal(options.denied_paths, "LinkOptions::denied_paths"));
-  if (options.paths.empty()) {
-    WEFT_RETURN_IF_ERROR(ReadPathsVariable(policy));
-  } else {
-    AllowOnly(options.paths, StrCat("denied by its options (paths = ", Join(options.paths), ")"),
-              policy);
-  }
-  Deny(options.denied_paths,
-       StrCat("denied by its options (denied_paths = ", Join(options.denied_paths), ")"), policy);
-  if (!policy->allowed.empty()) return absl::OkStatus();
-  std::string reasons;
-  for (const PathPolicy::Denial& denial : policy->denied) {
-    reasons =
-        StrCat(reasons, reasons.empty() ? "" : "; ", PathKindName(denial.kind), " is ", denial.why);
-  }
-  return absl::InvalidArgumentError(StrCat("no path is left: ", reasons));
 }
 
 // --- which RDMA devices -------------------------------------------------------------------------
@@ -235,11 +150,10 @@ absl::Status OutOfBounds(std::string_view option, uint64_t value, std::string_vi
 
 }  // namespace
 
-bool PathPolicy::Allows(PathKind kind) const { return Contains(allowed, kind); }
-
 absl::StatusOr<PathPolicy> ReadPathPolicy(const LinkOptions& options) {
   PathPolicy policy;
-  WEFT_RETURN_IF_ERROR(ReadKinds(options, &policy));
+  WEFT_ASSIGN_OR_RETURN(PathKinds kinds, ReadPathKinds(options));
+  static_cast<PathKinds&>(policy) = std::move(kinds);
   WEFT_RETURN_IF_ERROR(ReadRdma(options, &policy));
   return policy;
 }

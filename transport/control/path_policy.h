@@ -1,5 +1,5 @@
-// Which paths a side allows, in what order, and over which RDMA devices: its options, else the
-// environment, else everything but ofi_tcp.
+// Which paths a side allows, in what order (path_kinds.h), and over which RDMA devices: its
+// options, else the environment, else everything but ofi_tcp.
 //
 // Threads: ReadPathPolicy() reads the environment; the rest are pure functions.
 #pragma once
@@ -12,12 +12,13 @@
 #include "transport/control/hello.h"
 #include "transport/devices/rdma_choice.h"
 #include "transport/path.h"
+#include "transport/path_kinds.h"
 #include "transport/transport.h"
 
 namespace weft {
 
-// The environment's words, each for the option of LinkOptions that it stands in for.
-inline constexpr char kPathsVariable[] = "WEFT_PATHS";         // verbs,tcp  or  ^tcp: all but tcp
+// The environment's words beside kPathsVariable, each for the option of LinkOptions that it stands
+// in for.
 inline constexpr char kDevicesVariable[] = "WEFT_DEVICES";     // mlx5_0,mlx5_1:1
 inline constexpr char kGidIndexVariable[] = "WEFT_GID_INDEX";  // 3
 inline constexpr char kSubnetsVariable[] = "WEFT_SUBNETS";     // 10.1.0.0/16,fd00::/8
@@ -28,18 +29,9 @@ inline constexpr size_t kMaxListed = 64;
 // Of a GID; the kernel's tables have up to some thousand entries.
 inline constexpr int kMaxGidIndex = 4095;
 
-struct PathPolicy {
-  struct Denial {
-    PathKind kind;
-    std::string why;  // "denied by WEFT_PATHS=tcp"
-  };
-
-  std::vector<PathKind> allowed;  // in order of preference; not empty
-  std::vector<Denial> denied;     // all others, without ofi_tcp where nobody has named it
+struct PathPolicy : PathKinds {
   RdmaFilter rdma;
   bool allow_routed = false;
-
-  bool Allows(PathKind kind) const;
 };
 
 // INVALID_ARGUMENT names the option or variable, its value, and what it may be.

@@ -22,43 +22,7 @@ class PathPolicyTest : public testing::Test {
       unsetenv(name);
     }
   }
-  // "shm verbs"
-  static std::string Allowed(const LinkOptions& options = {}) {
-    const absl::StatusOr<PathPolicy> policy = ReadPathPolicy(options);
-    if (!policy.ok()) return policy.status().ToString();
-    std::string names;
-    for (const PathKind kind : policy->allowed) {
-      names += std::string(names.empty() ? "" : " ") + std::string(PathKindName(kind));
-    }
-    return names;
-  }
-  static std::string WhyDenied(PathKind kind, const LinkOptions& options = {}) {
-    const absl::StatusOr<PathPolicy> policy = ReadPathPolicy(options);
-    if (!policy.ok()) return policy.status().ToString();
-    for (const PathPolicy::Denial& denial : policy->denied) {
-      if (denial.kind == kind) return denial.why;
-    }
-    return "(allowed)";
-  }
 };
-
-TEST_F(PathPolicyTest, EverythingIsAllowedByDefaultAndInThisOrder) {
-  EXPECT_EQ(Allowed(), "shm verbs tcp");
-}
-
-TEST_F(PathPolicyTest, TheEnvironmentAllowsAndOrders) {
-  Set("WEFT_PATHS", "tcp,verbs");
-  EXPECT_EQ(Allowed(), "tcp verbs");
-  EXPECT_EQ(WhyDenied(PathKind::kShm), "denied by WEFT_PATHS=tcp,verbs");
-}
-
-TEST_F(PathPolicyTest, TheEnvironmentDeniesAfterACircumflex) {
-  Set("WEFT_PATHS", "^tcp");
-  EXPECT_EQ(Allowed(), "shm verbs");
-  EXPECT_EQ(WhyDenied(PathKind::kTcp), "denied by WEFT_PATHS=^tcp");
-  Set("WEFT_PATHS", "^shm,verbs");
-  EXPECT_EQ(Allowed(), "tcp");
-}
 
 TEST_F(PathPolicyTest, OptionsWinOverTheEnvironment) {
   Set("WEFT_PATHS", "tcp");
@@ -70,23 +34,13 @@ TEST_F(PathPolicyTest, OptionsWinOverTheEnvironment) {
   options.devices = {"mlx5_1:2"};
   options.gid_index = 3;
   options.subnets = {"fd00::/8"};
-  EXPECT_EQ(Allowed(options), "verbs shm");
   const absl::StatusOr<PathPolicy> policy = ReadPathPolicy(options);
   ASSERT_TRUE(policy.ok()) << policy.status();
+  EXPECT_EQ(policy->allowed, options.paths);
   EXPECT_EQ(policy->rdma.devices, options.devices);
   EXPECT_EQ(policy->rdma.gid_index, 3);
   ASSERT_EQ(policy->rdma.subnets.size(), 1u);
   EXPECT_EQ(policy->rdma.subnets[0].text, "fd00::/8");
-}
-
-TEST_F(PathPolicyTest, DeniedPathsAreTakenFromWhateverIsAllowed) {
-  LinkOptions options;
-  options.denied_paths = {PathKind::kShm};
-  EXPECT_EQ(Allowed(options), "verbs tcp");
-  EXPECT_EQ(WhyDenied(PathKind::kShm, options), "denied by its options (denied_paths = shm)");
-  Set("WEFT_PATHS", "shm,tcp");
-  EXPECT_EQ(Allowed(options), "tcp");
-  EXPECT_EQ(WhyDenied(PathKind::kVerbs, options), "denied by WEFT_PATHS=shm,tcp");
 }
 
 TEST_F(PathPolicyTest, TheEnvironmentNamesDevicesGidAndSubnets) {
@@ -109,8 +63,6 @@ TEST_F(PathPolicyTest, ValuesThatCannotBeAreNamedWithWhatIsAllowed) {
     const char* why;
   } kCases[] = {
       {"WEFT_PATHS", "ib", "the known ones are shm, verbs, tcp"},
-      {"WEFT_PATHS", "^shm,verbs,tcp", "no path is left: shm is denied by WEFT_PATHS=^shm"},
-      {"WEFT_PATHS", "^", "is not known"},
       {"WEFT_DEVICES", "mlx5_0,", "\"\" is no RDMA device; use names as in mlx5_0"},
       {"WEFT_DEVICES", "../x", "\"../x\" is no RDMA device"},
       {"WEFT_GID_INDEX", "-1", "it must be a number, 0..4095"},
@@ -136,13 +88,6 @@ TEST_F(PathPolicyTest, OptionsThatCannotBeAreNamed) {
     void (*change)(LinkOptions&);
     const char* why;
   } kCases[] = {
-      {[](LinkOptions& o) { o.paths = {PathKind::kSim}; }, "LinkOptions::paths: path \"sim\""},
-      {[](LinkOptions& o) { o.denied_paths = {PathKind::kSim}; }, "LinkOptions::denied_paths"},
-      {[](LinkOptions& o) {
-         o.paths = {PathKind::kTcp};
-         o.denied_paths = {PathKind::kTcp};
-       },
-       "no path is left"},
       {[](LinkOptions& o) { o.devices = {""}; }, "LinkOptions::devices"},
       {[](LinkOptions& o) { o.devices.resize(65, "mlx5_0"); }, "has 65 names; the limit is 64"},
       {[](LinkOptions& o) { o.gid_index = -2; }, "LinkOptions::gid_index is -2"},
@@ -173,22 +118,6 @@ TEST_F(PathPolicyTest, WhatIsDeniedIsOneOfferHoweverManyDevicesThereAre) {
   EXPECT_EQ(offers[2].kind, PathKind::kVerbs);
   EXPECT_EQ(offers[2].device, "");
   EXPECT_EQ(offers[2].unavailable, "denied by its options (paths = tcp)");
-}
-
-TEST_F(PathPolicyTest, OfiTcpHasToBeNamed) {
-  const auto kinds = [](const LinkOptions& options) { return ReadPathPolicy(options)->allowed; };
-  const std::vector<PathKind> usual = {PathKind::kShm, PathKind::kVerbs, PathKind::kTcp};
-  LinkOptions options;
-  EXPECT_EQ(kinds(options), usual);
-  EXPECT_EQ(ReadPathPolicy(options)->denied.size(), 0u)
-      << "nor is anybody told that it is not there";
-  options.paths = {PathKind::kTcp, PathKind::kOfiTcp};
-  EXPECT_EQ(kinds(options), options.paths);
-  options.paths.clear();
-  Set("WEFT_PATHS", "ofi_tcp");
-  EXPECT_EQ(kinds(options), std::vector<PathKind>{PathKind::kOfiTcp});
-  Set("WEFT_PATHS", "^ofi_tcp");
-  EXPECT_EQ(kinds(options), usual);
 }
 
 TEST_F(PathPolicyTest, WhatTheProgramLacksIsSaid) {

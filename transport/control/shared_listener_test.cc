@@ -4,6 +4,7 @@
 #include "transport/control/shared_listener.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -697,6 +698,25 @@ TEST_F(SharedListenerTest, ABusyEngineTakesNobodyElsesPlaces) {
   EXPECT_EQ(Counted(2, "listener.joins_refused"), SharedListener::kMaxWaiting);
   OpenMany(3, PathKind::kTcp);
   EXPECT_EQ(Clients(), Counts({3, 3, 3}));
+}
+
+// As with one engine, where only the kernel's queue brings them: the next process has just taken
+// over, and is to make room already.
+TEST_F(SharedListenerTest, NoMoreAreKeptAsideThanTheLimitHoweverManyWereTakenOver) {
+  constexpr size_t kMost = Newcomers::kMaxStrangers;  // NetworkListener::kMaxHeld
+  constexpr size_t kMore = 40;
+  Serve(2);
+  std::vector<Descriptor> clients;
+  for (size_t i = 0; i < kMost + kMore; ++i) {
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+    clients.emplace_back(ends[0]);
+    listener_->TakeClient(Descriptor(ends[1]));
+  }
+  listener_->HoldClients();
+  EXPECT_EQ(listener_->StopAccepting().size(), kMost);
+  ASSERT_TRUE(listener_->Resume().ok());
+  ExpectService();
 }
 
 // As with one engine: who has come already is told.

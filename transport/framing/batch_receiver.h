@@ -65,9 +65,9 @@ class BatchReceiver {
   uint64_t DifferenceOfProof(ByteSpan batch) const;
   // REQUIRES: `header` is the batch's, and names this connection; DifferenceOfProof() is 0.
   void OnBatch(ByteSpan batch, const BatchHeader& header);
-  // A batch with this connection's token and another number, of which nobody knows where it comes
-  // from. True: the peer has sealed it for another place: somebody on the way has changed the
-  // order, and it ends the connection.
+  // A batch with another token or number than this connection's next one, of which nobody knows
+  // where it comes from. True: the peer has sealed it for another place: somebody on the way has
+  // changed the order, and it ends the connection. It takes as long whichever token and number.
   bool OnMisplaced(ByteSpan batch, const BatchHeader& header);
 
  private:

@@ -260,8 +260,8 @@ class SealedBatchReceiverTest : public BatchReceiverTest {
     receiver_->Start(&framing_, /*first_sequence=*/0, 2, 10'000, &own_);
     Open();
   }
-  std::vector<std::byte> Sealed(const Texts& texts) {
-    std::vector<std::byte> batch = NextBatch(texts);
+  std::vector<std::byte> Sealed(const Texts& texts) { return Sealed(NextBatch(texts)); }
+  std::vector<std::byte> Sealed(std::vector<std::byte> batch) {
     const size_t bytes = batch.size();
     batch.resize(bytes + Seal::kTagBytes);
     const MutableByteSpan all(batch);
@@ -316,6 +316,28 @@ TEST_F(SealedBatchReceiverTest, WhatHasOvertakenAnotherEndsItsConnection) {
   table_.OnReceived(Sealed({"pay 5 to A"}), by_);
   EXPECT_EQ(malformed_, Texts{"a batch out of sequence"});
   EXPECT_TRUE(messages_.empty());
+}
+
+// The token was compared before the seal was looked at, which takes microseconds: a stranger was
+// told by time that he had guessed it, and had 32 bits left to guess for ending the connection,
+// not 64.
+TEST_F(SealedBatchReceiverTest, TheSealAndNotTheTokenSaysWhoseABatchOutOfOrderIs) {
+  std::vector<std::byte> batch = NextBatch({"pay 5 to A"});
+  StoreLe32(&batch[4], kToken + 1);
+  table_.OnReceived(Sealed(batch), by_);
+  EXPECT_EQ(malformed_, Texts{"a batch out of sequence"});
+  EXPECT_TRUE(messages_.empty());
+}
+
+TEST_F(SealedBatchReceiverTest, AStrangersBatchWithAWrongTokenIsDroppedAndEndsNothing) {
+  const std::vector<std::byte> right = Sealed({"pay 5 to A"});
+  std::vector<std::byte> batch = right;
+  StoreLe32(&batch[4], kToken + 1);
+  table_.OnReceived(batch, by_);
+  EXPECT_EQ(table_.stats().batches_unknown, 1u);
+  table_.OnReceived(right, by_);
+  EXPECT_EQ(messages_, Texts{"pay 5 to A"});
+  EXPECT_TRUE(malformed_.empty());
 }
 
 TEST_F(SealedBatchReceiverTest, AStrangersBatchOutOfOrderIsDroppedAndEndsNothing) {

@@ -75,8 +75,8 @@ bool Seal::Decrypt(ByteSpan header, ByteSpan sealed, ByteSpan tag, std::byte* to
 bool Seal::IsRecordAt(int64_t distance, ByteSpan header, ByteSpan sealed, ByteSpan tag,
                       std::byte* to) {
   const uint64_t number = records_ + static_cast<uint64_t>(distance);
-  if (number / records_per_key_ != records_ / records_per_key_) return false;
-  return Open(number, header, sealed, tag, to);
+  const bool opens = Open(number, header, sealed, tag, to);
+  return opens && number / records_per_key_ == records_ / records_per_key_;
 }
 
 ConnectionSeal::ConnectionSeal(const LinkSecret& secret, bool dialled, bool only_large)

@@ -65,6 +65,7 @@ class Seal {
 
   // Whether this is the record that stands `distance` behind the next one (before it: less than 0),
   // and was sealed under the key in use. It does not count, and what stands at `to` is worthless.
+  // It takes as long whatever the distance is.
   [[nodiscard]] bool IsRecordAt(int64_t distance, ByteSpan header, ByteSpan sealed, ByteSpan tag,
                                 std::byte* to);
 

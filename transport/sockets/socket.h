@@ -62,6 +62,8 @@ absl::StatusOr<Descriptor> AcceptClient(int listening_fd);
 bool HasLeft(int fd);
 // Its close() will be a reset: one segment, and nothing of the connection is left in either kernel.
 // What was sent and has not arrived is lost: for who was told nothing. (A Unix socket has none.)
+// Whoever calls it has seen that the peer is gone: the listener by HasLeft(), others by reading, as
+// they do anyway. To look here once more would cost those a system call who are to cost the least.
 void ResetOnClose(int fd);
 
 absl::StatusOr<KernelAddress> LocalAddress(int fd);

@@ -1,11 +1,16 @@
 #include "transport/tls/certificate_identity.h"
 
 #include <openssl/bio.h>
+#include <openssl/evp.h>
+#include <openssl/sha.h>
 #include <openssl/x509v3.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
+
+#include "core/check.h"
 
 namespace weft {
 namespace {
@@ -25,6 +30,23 @@ std::string Subject(const X509* certificate) {
   return subject;
 }
 
+// Of all of the key, its parameters too: with those of a signer's choice two curves have one point.
+std::string KeyDigest(const X509* certificate) {
+  unsigned char* der = nullptr;
+  const int bytes = i2d_X509_PUBKEY(X509_get_X509_PUBKEY(certificate), &der);
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest;
+  // System: OpenSSL has read the key, knows SHA-256, and has memory
+  WEFT_CHECK(bytes > 0 && EVP_Digest(der, static_cast<size_t>(bytes), digest.data(), nullptr,
+                                     EVP_sha256(), nullptr) == 1);
+  OPENSSL_free(der);
+  std::string text;
+  for (const unsigned char byte : digest) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
 }  // namespace
 
 PeerIdentity IdentityOf(const X509* certificate) {
@@ -41,6 +63,9 @@ PeerIdentity IdentityOf(const X509* certificate) {
     (name->type == GEN_DNS ? identity.dns_names : identity.uris).push_back(std::move(text));
   }
   GENERAL_NAMES_free(names);
+  if (identity.subject.empty() && identity.dns_names.empty() && identity.uris.empty()) {
+    identity.subject = "public key SHA-256 " + KeyDigest(certificate);
+  }
   return identity;
 }
 

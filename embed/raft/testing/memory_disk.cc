@@ -3,11 +3,12 @@
 #include <cstring>
 #include <utility>
 
+#include "core/clock.h"
+
 namespace weft::embed::test {
 namespace {
 
 constexpr uint64_t kUsPerMs = 1000;
-constexpr uint64_t kNsPerMs = 1'000'000;
 
 // Entries that libraft takes: one batch each.
 int ToRaft(const std::deque<MemoryDisk::Entry>& from, raft_entry** to) {
