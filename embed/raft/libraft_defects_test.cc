@@ -1,6 +1,6 @@
 // What libraft 0.15 does wrong by itself, played in libraft's own simulated cluster: its network
 // and its disks, without Weft's. So whose these defects are is shown, and not only read in its
-// source. They are the seven of raft_repair.h. Each story is played twice: without the repair, and
+// source. They are the eight of raft_repair.h. Each story is played twice: without the repair, and
 // (WithTheRepair...) with it.
 //
 // A test without the repair passes as long as libraft has the defect. One that fails with a newer
@@ -44,7 +44,8 @@ raft_buffer BufferOf(const char* text) {
 
 class Cluster {
  public:
-  Cluster() {
+  // The first `voters` of its three members are.
+  explicit Cluster(unsigned voters = 3) {
     fsm_.version = 1;
     fsm_.apply = [](raft_fsm*, const raft_buffer*, void** result) {
       *result = nullptr;
@@ -62,10 +63,10 @@ class Cluster {
     };
     EXPECT_EQ(raft_fixture_initialize(&fixture_), 0);
     for (int i = 0; i < 3; ++i) EXPECT_EQ(raft_fixture_grow(&fixture_, &fsm_), 0);
-    raft_configuration voters;
-    EXPECT_EQ(raft_fixture_configuration(&fixture_, 3, &voters), 0);
-    EXPECT_EQ(raft_fixture_bootstrap(&fixture_, &voters), 0);
-    raft_configuration_close(&voters);
+    raft_configuration first;
+    EXPECT_EQ(raft_fixture_configuration(&fixture_, voters, &first), 0);
+    EXPECT_EQ(raft_fixture_bootstrap(&fixture_, &first), 0);
+    raft_configuration_close(&first);
   }
   ~Cluster() { raft_fixture_close(&fixture_); }
   Cluster(const Cluster&) = delete;
@@ -109,6 +110,9 @@ class Cluster {
     for (const unsigned each : who) {
       ASSERT_TRUE(raft_fixture_step_until_applied(&fixture_, each, last, kLimitMs)) << each;
     }
+  }
+  void MakeVoter(unsigned i) {
+    ASSERT_EQ(raft_assign(&member(0), &change_, member(i).id, RAFT_VOTER, nullptr), 0);
   }
   // A fourth member, that nobody has started.
   int AddFourth(unsigned i) { return raft_add(&member(i), &change_, 4, "4", nullptr); }
@@ -465,6 +469,37 @@ TEST(LibraftDefects, WithTheRepairTheyHoldZeros) {
   const Unwritten unwritten = BarrierAndChange(cluster);
   EXPECT_EQ(unwritten.of_barrier, std::string(8, '\0'));
   EXPECT_EQ(unwritten.of_change, std::string(3, '\0'));
+}
+
+// C makes member 2 a voter; members 0 and 1 have it, and member 0 goes. Member 1 needs one vote of
+// the other two, and member 2, which has not got C, gives none, nor asks for one.
+void LeaderOfANewVoterGoes(Cluster& cluster) {
+  cluster.StartAndElect();
+  raft_fixture_saturate(cluster.fixture(), 0, 2);
+  cluster.MakeVoter(2);
+  for (int step = 0; ChangesIn(cluster.member(1).log).size() < 2; ++step) {
+    ASSERT_LT(step, 10'000);
+    raft_fixture_step(cluster.fixture());
+  }
+  ASSERT_EQ(ChangesIn(cluster.member(2).log).size(), 1u);
+  cluster.CutOff();
+}
+
+TEST(LibraftDefects, AVoterThatDoesNotKnowItYetGivesNoVote) {
+  Cluster cluster(/*voters=*/2);
+  LeaderOfANewVoterGoes(cluster);
+  EXPECT_FALSE(raft_fixture_step_until_state_is(cluster.fixture(), 1, RAFT_LEADER, kLimitMs))
+      << "it has got the vote: mended";
+}
+
+TEST(LibraftDefects, WithTheRepairItGivesIt) {
+  Cluster cluster(/*voters=*/2);
+  cluster.Repair();
+  LeaderOfANewVoterGoes(cluster);
+  ASSERT_TRUE(raft_fixture_step_until_state_is(cluster.fixture(), 1, RAFT_LEADER, kLimitMs));
+  cluster.Propose(1);
+  cluster.AllApply(1, {1, 2});
+  EXPECT_EQ(ChangesIn(cluster.member(2).log).size(), 2u);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "core/check.h"
 #include "embed/raft/raft_io_table.h"
@@ -137,6 +138,19 @@ void AfterFailedWrite(raft* raft) {
   if (raft->state == RAFT_CANDIDATE) raft->follower_state.current_leader.address = nullptr;
 }
 
+// This member in its own configuration, if a candidate asks it for a vote though it is no voter
+// there, and if its leader is silent for as long as makes a voter ask for an election. Null else.
+raft_server* NonVoterAsked(raft* raft, const raft_message& message) {
+  if (message.type != RAFT_IO_REQUEST_VOTE || raft->state != RAFT_FOLLOWER) return nullptr;
+  const raft_time silent_ms = raft->io->time(raft->io) - raft->election_timer_start;
+  if (silent_ms < raft->follower_state.randomized_election_timeout) return nullptr;
+  for (unsigned i = 0; i < raft->configuration.n; ++i) {
+    raft_server& server = raft->configuration.servers[i];
+    if (server.id == raft->id) return server.role == RAFT_VOTER ? nullptr : &server;
+  }
+  return nullptr;
+}
+
 void ClearUnwritten(const raft_entry* entries, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const raft_buffer& bytes = entries[i].buf;
@@ -201,7 +215,15 @@ struct RaftRepair::Functions {
   static void Receive(raft_io* io, raft_message* message) {
     RaftRepair& self = Self(io);
     self.BeforeMessage(*message);
+    raft* const raft = self.Raft();
+    raft_server* const asked = NonVoterAsked(raft, *message);
+    if (asked == nullptr) return self.receive_(io, message);
+    // While libraft decides: a request for a vote changes neither the configuration nor the leader.
+    const int role = std::exchange(asked->role, RAFT_VOTER);
+    const raft_id leader = std::exchange(raft->follower_state.current_leader.id, 0);
     self.receive_(io, message);
+    asked->role = role;
+    if (raft->state == RAFT_FOLLOWER) raft->follower_state.current_leader.id = leader;
   }
 
   static int Append(raft_io* io, raft_io_append* request, const raft_entry* entries, unsigned n,

@@ -26,7 +26,7 @@
 //   4. C1 e C2, then another    configuration_uncommitted_index still names C2, which the snapshot
 //      member's snapshot        has taken the place of, and a later conflict rolls back.
 //
-// And one each with an election, with answers, and with memory:
+// And two with elections, and one each with answers and with memory:
 //
 //   5. TimeoutNow, disk fails   convertToCandidate() makes a candidate that cannot store its vote a
 //                               follower again, but leaves a candidate's flags where a follower has
@@ -38,6 +38,10 @@
 //   7. any C, and barriers      The eight bytes of a barrier's entry, and up to seven behind a
 //                               configuration, are never written: what the heap had there goes to
 //                               all members, and onto their disks.
+//   8. C makes a voter          A member that has become a voter, and has not got C yet, looks at
+//                               its own configuration: it gives no vote, and holds a leader that
+//                               has gone for alive for good, as only voters ask for an election. A
+//                               group that needs its vote has no leader any more.
 //
 // Before libraft hears a message, it sees which entries libraft is about to take off its log. If
 // there is a change among them (1, 2), it puts the configuration before it in place: that of an
@@ -47,9 +51,11 @@
 // leader of its term has compared: up to the last entry of a message that this member takes, or the
 // end of its snapshot, both logs are the same (6). What is loaded, and what is appended, which a
 // leader does before it sends it, has zeros in these bytes; an entry that has more at its end stays
-// as it is (7). Left are the bytes behind configurations that libraft's disk half encodes by
-// itself: the first entry's, when a group is made, and those beside a snapshot. They stay on that
-// disk, but for a snapshot that goes by libraft's own TCP.
+// as it is (7). A member that is no voter and has not heard of a leader for as long as a voter
+// would have waited hears a candidate as a voter (8): nobody asks it but who counts it for one.
+// Left are the bytes behind configurations that libraft's disk half encodes by itself: the first
+// entry's, when a group is made, and those beside a snapshot. They stay on that disk, but for a
+// snapshot that goes by libraft's own TCP.
 //
 // libraft_defects_test.cc plays all of them in libraft's own simulated cluster, with and without
 // this. It reads libraft's log as raft.h of 0.15 lays it out.
@@ -69,8 +75,8 @@
 // Errors: the raft_io's, as they are; where nothing earlier is known (a member that joins), libraft
 //   does what it does. To attach a second one to a raft_io ends the process.
 // Invariants: it writes to raft::configuration, ::configuration_index,
-//   ::configuration_uncommitted_index and ::fsm, where a follower has its leader's address, and to
-//   bytes of entries that nobody reads, alone; raft.h tells what they mean.
+//   ::configuration_uncommitted_index and ::fsm, where a follower has its leader, and to bytes of
+//   entries that nobody reads, alone; raft.h tells what they mean.
 #pragma once
 
 #include "embed/raft/libraft.h"

@@ -51,10 +51,21 @@ class RepairedIo {
     io_.snapshot_put = [](raft_io*, unsigned, raft_io_snapshot_put*, const raft_snapshot*,
                           raft_io_snapshot_put_cb) { return 0; };
     repair_.emplace(&io_);
-    EXPECT_EQ(io_.start(&io_, 100, nullptr, [](raft_io*, raft_message*) {}), 0);
+    const raft_io_recv_cb hears = [](raft_io* io, raft_message*) {
+      const auto* const libraft = static_cast<struct raft*>(io->data);
+      Self(io).leader_then_ = libraft->follower_state.current_leader.id;
+      for (unsigned i = 0; i < libraft->configuration.n; ++i) {
+        const raft_server& server = libraft->configuration.servers[i];
+        if (server.id == libraft->id) Self(io).role_then_ = server.role;
+      }
+    };
+    EXPECT_EQ(io_.start(&io_, 100, nullptr, hears), 0);
   }
 
   void Hear(raft_message message) { receive_(&io_, &message); }
+  // This member's, and its leader, while libraft heard the last message.
+  int role_then() const { return role_then_; }
+  raft_id leader_then() const { return leader_then_; }
   raft_index Say(const raft_append_entries_result& result) {
     raft_message message = {};
     message.type = RAFT_IO_APPEND_ENTRIES_RESULT;
@@ -81,6 +92,8 @@ class RepairedIo {
   std::optional<RaftRepair> repair_;
   raft_io_recv_cb receive_ = nullptr;
   raft_message sent_ = {};
+  int role_then_ = 0;
+  raft_id leader_then_ = 0;
 };
 
 // As libraft asks for one; false: it is to ask again.
@@ -271,6 +284,41 @@ TEST(RaftRepair, AMemberThatIsToLeadAndCannotStoreItsVoteEndsWithAnError) {
     return now != nullptr && now->get()->transfer == nullptr;
   }));
   EXPECT_TRUE(group.Commit("two")) << "the other two go on";
+}
+
+// A group of four under random faults stood still for good when all was well again: a member that
+// had become a voter did not know it yet, held a leader that had stepped down for alive, and gave
+// no vote; another one had lost its memory and waited for a leader.
+TEST(RaftRepair, ANonVoterHearsACandidateAsAVoterWhenItsLeaderIsSilent) {
+  raft_io clock = {};
+  clock.time = [](raft_io*) { return raft_time{1'000}; };
+  raft libraft = {};
+  libraft.io = &clock;
+  libraft.id = 2;
+  libraft.state = RAFT_FOLLOWER;
+  libraft.follower_state.randomized_election_timeout = 150;
+  libraft.follower_state.current_leader.id = 1;
+  raft_configuration_init(&libraft.configuration);
+  ASSERT_EQ(raft_configuration_add(&libraft.configuration, 1, "one", RAFT_VOTER), 0);
+  ASSERT_EQ(raft_configuration_add(&libraft.configuration, 2, "two", RAFT_SPARE), 0);
+  RepairedIo io(&libraft);
+  raft_message request = {};
+  request.type = RAFT_IO_REQUEST_VOTE;
+
+  libraft.election_timer_start = 851;
+  io.Hear(request);
+  EXPECT_EQ(io.role_then(), RAFT_SPARE) << "its leader may be alive";
+  EXPECT_EQ(io.leader_then(), 1u);
+  libraft.election_timer_start = 850;
+  io.Hear(request);
+  EXPECT_EQ(io.role_then(), RAFT_VOTER);
+  EXPECT_EQ(io.leader_then(), 0u);
+  raft_message other = {};
+  other.type = RAFT_IO_TIMEOUT_NOW;
+  io.Hear(other);
+  EXPECT_EQ(io.role_then(), RAFT_SPARE) << "that alone: it asks for no votes itself";
+  EXPECT_EQ(io.leader_then(), 1u) << "as before";
+  raft_configuration_close(&libraft.configuration);
 }
 
 // What a follower stores for an old leader while a new one has an entry of its own there, too.
