@@ -32,6 +32,7 @@
 #include "core/check.h"
 #include "core/clock.h"
 #include "core/strings.h"
+#include "core/testing/descriptors.h"
 #include "core/testing/fuzz_input.h"
 #include "transport/control/control_frame.h"
 #include "transport/control/hello.h"
@@ -189,13 +190,6 @@ struct Host {
   std::string proofs_name;
   std::string folder = "/tmp/weft-arrivals-fuzz-XXXXXX";
 };
-
-int CountDescriptors() {
-  constexpr int kMost = 1024;  // of this process, and more than it has
-  int count = 0;
-  for (int number = 0; number < kMost; ++number) count += ::fcntl(number, F_GETFD) >= 0 ? 1 : 0;
-  return count;
-}
 
 // Raw bytes over a socket.
 struct Stranger {
