@@ -491,9 +491,11 @@ int RaftNetwork::Send(raft_io* io, raft_io_send* request, const raft_message* me
 }
 
 // Nothing waits that was sent before, and no turn of the engine is made for it, as for a channel
-// that has to be opened, or for memory that is lent: libraft is on the stack.
+// that has to be opened, or for memory that is lent: libraft is on the stack. Nor is it one that
+// has to fail: of an error that send() returns libraft takes no note, but of a callback's.
 bool RaftNetwork::MayStartNow(const Sending& sending) const {
-  return unsent_.size() == 1 && sending.large_bytes == nullptr && peers_.count(sending.to) > 0;
+  return unsent_.size() == 1 && sending.large_bytes == nullptr && peers_.count(sending.to) > 0 &&
+         !(HasEntries(sending) && remote_writes_->MustFail(sending.to));
 }
 
 // The member begins with it while libraft makes the next one: what libraft sends in one go takes it
@@ -503,7 +505,7 @@ int RaftNetwork::StartNow() {
   sending_.splice(sending_.end(), unsent_);
   const absl::Status status = Start(sending);
   if (status.ok()) {
-    peers_.at(sending->to).channel->Flush();
+    peers_.at(sending->to).channel->Flush();  // Ours: MayStartNow() has found it
   } else {
     OnUnsent(*sending);
     sending_.erase(sending);
@@ -576,6 +578,7 @@ absl::Status RaftNetwork::Start(std::list<Sending>::iterator sending) {
   const auto done = [this, sending](absl::Status status) { OnSent(sending, status); };
   ClientContext* const context = sending->context.has_value() ? &*sending->context : nullptr;
   if (HasEntries(*sending) && remote_writes_->MustFail(sending->to)) {
+    remote_writes_->HasFailed(sending->to);
     return absl::UnavailableError(StrCat("member ", sending->to,
                                          " was started again, and lacks "
                                          "what it had; libraft sends it again"));

@@ -3,7 +3,7 @@
 //
 //   raft_uv_init(&io, &loop, "/var/lib/group", &transport);       // or another disk half
 //   auto network = RaftNetwork::Attach(&io, engine, options);
-//   RaftRepair repair(&io);  // raft_repair.h; without it libraft 0.15 can lose acknowledged entries
+//   RaftRepair repair(&io);  // raft_repair.h; without it libraft 0.15 can lose entries
 //   raft_init(&raft, &io, &fsm, id, "10.0.0.7:9001");
 //   ...
 //   raft_close(&raft, closed);      // then, outside of callbacks: network.reset(), raft_uv_close()
@@ -20,7 +20,8 @@
 //   kClosed
 //
 // send() encodes a message and makes no turn of the engine: libraft must not be called while it is
-// on the stack. What was sent goes to Weft in the engine's next turn. It leaves when its peer is
+// on the stack. The message goes to Weft at once; in the engine's next turn where its channel has
+// to be opened, its payload to be lent, or others wait for that. It leaves when its peer is
 // connected, and otherwise ends with RAFT_NOCONNECTION after kPatienceUs at the latest: libraft
 // sends another one. Messages to one member arrive in the order in which they were sent, but for
 // large ones, which smaller ones may overtake. So libraft may see entries whose predecessors come

@@ -209,9 +209,13 @@ void RaftRemoteWrites::OnFailed(raft_id to, const wire::Ring::Place& place) {
   GiveUpWriter(to, found->second, "a record was not written");
 }
 
-bool RaftRemoteWrites::MustFail(raft_id to) {
+bool RaftRemoteWrites::MustFail(raft_id to) const {
   const auto found = peers_.find(to);
-  return found != peers_.end() && std::exchange(found->second.must_fail, false);
+  return found != peers_.end() && found->second.must_fail;
+}
+
+void RaftRemoteWrites::HasFailed(raft_id to) {
+  if (const auto found = peers_.find(to); found != peers_.end()) found->second.must_fail = false;
 }
 
 void RaftRemoteWrites::GiveUpWriter(raft_id id, Peer& peer, std::string_view why) {

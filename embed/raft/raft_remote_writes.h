@@ -142,8 +142,9 @@ class RaftRemoteWrites {
                      Function<void(const absl::Status&)> ended);
   // What was reserved will not be written.
   void OnFailed(raft_id to, const wire::Ring::Place& place);
-  // The next message of entries to this peer has to fail (invariant 6). Once.
-  bool MustFail(raft_id to);
+  // The next message of entries to this peer has to fail, in its callback (invariant 6).
+  bool MustFail(raft_id to) const;
+  void HasFailed(raft_id to);  // it has
 
   // --- receiving --------------------------------------------------------------------------------
 

@@ -292,10 +292,10 @@ TEST(RaftRemoteWrites, ItNeedsAMarkThatIsKept) {
 
 // --- one member, and what others say to it -------------------------------------------------------
 
-// Says that it is a member, and what it is told to say; speaks with member 1.
+// Says that it is a member, and what it is told to say; speaks with one member.
 class Actor final : public wire::RaftMember::Service {
  public:
-  Actor(RaftGroup* group, raft_id id) : group_(*group), id_(id) {
+  Actor(RaftGroup* group, raft_id id, raft_id with = 1) : group_(*group), id_(id) {
     ServerOptions options;
     options.peer_id = RaftNetwork::PeerName("raft", id);
     auto server = Server::Create(group_.network().Node("actor-" + std::to_string(id)), options);
@@ -303,7 +303,8 @@ class Actor final : public wire::RaftMember::Service {
     server_ = *std::move(server);
     EXPECT_TRUE(server_->AddService(this).ok());
     EXPECT_TRUE(server_->Listen(RaftMachine::Address(id)).ok());
-    auto channel = server_->OpenPeer(RaftNetwork::PeerName("raft", 1), RaftMachine::Address(1), {});
+    auto channel =
+        server_->OpenPeer(RaftNetwork::PeerName("raft", with), RaftMachine::Address(with), {});
     EXPECT_TRUE(channel.ok()) << channel.status();
     channel_ = *std::move(channel);
   }
@@ -338,7 +339,7 @@ class Actor final : public wire::RaftMember::Service {
     request->set_disrupt_leader(true);
     return message;
   }
-  void Say(const wire::Message& message) {
+  void Say(const wire::Message& message) const {
     wire::RaftMember::Stub(*channel_).Deliver(message, {}, [](const absl::Status&) {});
   }
   // The last vote that was given or refused; nullopt: none came.
@@ -579,6 +580,30 @@ TEST_F(OneMemberTest, AMemberThatHasLostItsMemoryVotesWhenALeaderHasMadeUpForIt)
   ASSERT_TRUE(group_.RunUntil([this] { return !group_.member(1).network().recovering(); }));
   EXPECT_EQ(candidate_->AskForVote(candidate_->RequestVote(101, 1, 1)), false);
   EXPECT_EQ(candidate_->AskForVote(candidate_->RequestVote(102, 5, 100)), true);
+}
+
+// A leader went on to send what comes behind the entries that a follower's memory had lost, and
+// took its refusals for old ones: libraft heard that a message had failed as send() returned, of
+// which it takes no note, and not by the message's callback.
+TEST(RaftRemoteWrites, ALeaderHearsByACallbackThatAMemberHasLostItsMemory) {
+  RaftGroup group(/*seed=*/12, {1, 2, 3}, WithRemoteWrites());
+  std::vector<std::string> commands;
+  CommitUntilAllAreWrittenTo(group, &commands);
+  RaftMachine& leader = *group.Leader();
+  const raft_id follower = leader.id() == 1 ? 2 : 1;
+  group.network().RunFor(kNsPerSec);  // libraft was told of all that was written
+  group.Kill(follower);
+  const Actor next(&group, follower, leader.id());
+  const auto failed = [&leader] { return leader.network().stats().failed; };
+  group.network().RunFor(10 * kNsPerSec);  // what was under way to the other process fails
+  const uint64_t before = failed();
+  wire::Message message = next.Message();
+  message.mutable_append_entries_result()->set_term(leader.get()->current_term);
+  message.mutable_remote_writes()->set_lost(7);
+  next.Say(message);
+  ASSERT_TRUE(group.RunUntil([&] { return failed() > before; }));
+  group.network().RunFor(2 * kNsPerSec);
+  EXPECT_EQ(failed(), before + 1) << "once";
 }
 
 // Anybody could take the leader's ring by one request, and have its connection closed.
