@@ -1,7 +1,6 @@
 // A server with several engines: one address, clients spread over the engines, and everything that
 // a server with one of them does. The engines are more than this machine has processors.
 
-#include <dirent.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include "core/clock.h"
+#include "core/testing/descriptors.h"
 #include "rpc/client/channel.h"
 #include "rpc/client/client_context.h"
 #include "rpc/memory/remote_memory.h"
@@ -90,21 +90,16 @@ ServerOptions WithEngines(uint32_t engines) {
   return options;
 }
 
-// The sockets that listen at internet addresses in this process.
-int ListeningSockets() {
-  int count = 0;
-  DIR* const folder = opendir("/proc/self/fd");
-  while (const dirent* const entry = readdir(folder)) {
-    const int fd = std::atoi(entry->d_name);
-    int listens = 0;
-    socklen_t bytes = sizeof(listens);
-    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0 || listens == 0) continue;
-    int domain = 0;
-    bytes = sizeof(domain);
-    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 && domain != AF_UNIX) ++count;
-  }
-  closedir(folder);
-  return count;
+bool IsInternet(int socket) {
+  int domain = 0;
+  socklen_t bytes = sizeof(domain);
+  return getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) == 0 && domain != AF_UNIX;
+}
+
+// At internet addresses, in this process.
+int CountListening() {
+  const std::vector<int> sockets = ListeningSockets();
+  return static_cast<int>(std::count_if(sockets.begin(), sockets.end(), IsInternet));
 }
 
 class EnginesTest : public testing::Test {
@@ -233,7 +228,7 @@ TEST_P(EnginesPathTest, ClientsAreSpreadEvenlyAndServed) {
 
 TEST_P(EnginesPathTest, ThereIsOneSocketThatListens) {
   const auto channels = OpenTwoEach();
-  EXPECT_EQ(ListeningSockets(), 1);
+  EXPECT_EQ(CountListening(), 1);
 }
 
 TEST_P(EnginesPathTest, StreamsRunOnTheEngineOfTheirClient) {
@@ -273,7 +268,7 @@ TEST_P(EnginesPathTest, ClientsThatComeAgainAreSpreadAgain) {
 
 TEST_P(EnginesPathTest, ADrainDuringLoadLosesNoCall) {
   DrainDuringLoad(path());
-  EXPECT_EQ(ListeningSockets(), 0);
+  EXPECT_EQ(CountListening(), 0);
 }
 
 TEST_P(EnginesPathTest, ADestroyedServerEndsItsClientsCalls) {

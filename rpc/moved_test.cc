@@ -11,10 +11,10 @@
 
 #include "rpc/client/client_connection.h"
 #include "rpc/client/client_context.h"
+#include "rpc/testing/raw_hellos.h"
 #include "rpc/testing/raw_peer.h"
 #include "rpc/testing/stream_test.h"
 #include "rpc/wire/frame.h"
-#include "rpc/wire/hello.pb.h"
 #include "weft/status.h"
 
 namespace weft::test {
@@ -45,15 +45,8 @@ class Processes final : public Acceptor {
 class MovedTest : public RpcTest {
  protected:
   void Begin(ChannelOptions options = {}) {
-    rpc::ServerHello hello;
-    hello.set_protocol(kRpcProtocolVersion);
-    hello.set_max_outstanding_calls(8);
-    hello.set_max_request_bytes(1'000'000);
-    rpc::ServiceTable* const table = hello.add_services();
-    table->set_name("weft.test.Probe");
-    for (const char* method : {"Echo", "Fail", "Hold"}) table->add_methods(method);
     ListenOptions listen;
-    listen.hello = hello.SerializeAsString();
+    listen.hello = OldServerHello({"Echo", "Fail", "Hold"}).SerializeAsString();
     listener_ = *server_engine().transport().Listen("sim:server", listen, &processes_);
     OpenChannel(options);
     ASSERT_TRUE(RunUntil([&] { return IsOpen(0); }));

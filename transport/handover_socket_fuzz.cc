@@ -12,7 +12,6 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -31,6 +30,7 @@
 
 #include "core/bytes.h"
 #include "core/check.h"
+#include "core/testing/descriptors.h"
 #include "core/testing/fuzz_input.h"
 #include "transport/descriptor.h"
 #include "transport/descriptor_message.h"
@@ -43,32 +43,6 @@ constexpr int kMostEvents = 80;
 // That one end has sent, and the other has not taken: beyond a fourth of the socket's buffer the
 // sender waits, for a second.
 constexpr size_t kMostUnread = 16;
-constexpr int kMostDescriptors = 256;  // of this process, and more than it has
-
-int CountDescriptors() {
-  int count = 0;
-  for (int number = 0; number < kMostDescriptors; ++number) {
-    count += ::fcntl(number, F_GETFD) >= 0 ? 1 : 0;
-  }
-  return count;
-}
-
-// This process may have no other descriptors than those that it has.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    WEFT_CHECK(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
-    const Descriptor next(::dup(STDERR_FILENO));  // the lowest number that is free
-    const rlimit none{static_cast<rlim_t>(next.get()), before_.rlim_max};
-    WEFT_CHECK(::setrlimit(RLIMIT_NOFILE, &none) == 0);
-  }
-  ~NoDescriptors() { WEFT_CHECK(::setrlimit(RLIMIT_NOFILE, &before_) == 0); }
-  NoDescriptors(const NoDescriptors&) = delete;
-  NoDescriptors& operator=(const NoDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 class World {
  public:
@@ -200,7 +174,7 @@ class World {
   }
   void ListenInVain(const std::string& path) {
     if (which_ == 0) {
-      const NoDescriptors none;
+      const FewDescriptors none(0);
       WEFT_CHECK(!PrepareForSuccessor(path).ok() && !ConnectToPredecessor(path).ok());
       return;
     }
@@ -248,7 +222,7 @@ class World {
     WEFT_CHECK(::setsockopt(stranger.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)) == 0);
     WEFT_CHECK(::connect(stranger.get(), to, bytes) == 0);
     if (which_ == 1) {
-      const NoDescriptors none;
+      const FewDescriptors none(0);
       WEFT_CHECK(!AcceptSuccessor(listening.get()).ok());
       return;
     }
@@ -297,8 +271,8 @@ class World {
     const bool has_more = !end().unread.empty();
     absl::StatusOr<HandoverMessage> message = absl::UnknownError("");
     {
-      std::optional<NoDescriptors> none;
-      if (!has_all) none.emplace();
+      std::optional<FewDescriptors> none;
+      if (!has_all) none.emplace(0);
       // What is there is not waited for.
       message = ReceiveHandover(end().socket.get(), has_more ? -1 : 0);
     }

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "core/strings.h"
+#include "core/testing/descriptors.h"
 #include "transport/descriptor_message.h"
 
 namespace weft {
@@ -49,23 +49,6 @@ class HandoverSocketTest : public testing::Test {
   std::string folder_;
   std::string path_;
   HandoverListener listener_;
-};
-
-// This process may have `more` descriptors than those that it has, as long as this is there.
-class FewDescriptors {
- public:
-  explicit FewDescriptors(int more) {
-    EXPECT_EQ(::getrlimit(RLIMIT_NOFILE, &before_), 0);
-    const Descriptor next(::dup(STDERR_FILENO));  // the lowest number that is free
-    const rlimit few{static_cast<rlim_t>(next.get() + more), before_.rlim_max};
-    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
-  }
-  ~FewDescriptors() { EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before_), 0); }
-  FewDescriptors(const FewDescriptors&) = delete;
-  FewDescriptors& operator=(const FewDescriptors&) = delete;
-
- private:
-  rlimit before_{};
 };
 
 TEST_F(HandoverSocketTest, ATextAndADescriptorArrive) {

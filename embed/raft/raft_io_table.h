@@ -7,8 +7,7 @@
 //   entries as raft_ios have been in the table at once, which are a few.
 // Lifetime: the process's. It gives no memory back, and owns nothing that it finds.
 // Invariants: an entry's `of` is written while its `io` is null, whose release store publishes it;
-// who
-//   looks for a raft_io does so behind its Add(), and before its Remove() or all after it.
+//   who looks for a raft_io does so behind its Add(), and before its Remove() or all after it.
 #pragma once
 
 #include <atomic>
@@ -25,17 +24,15 @@ class RaftIoTable {
   RaftIoTable(const RaftIoTable&) = delete;
   RaftIoTable& operator=(const RaftIoTable&) = delete;
 
-  // False: the raft_io is there already.
-  bool Add(const raft_io* io, T* of) {
+  // REQUIRES: Find(io) is null; one thread attaches halves to a raft_io.
+  void Add(const raft_io* io, T* of) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (Find(io) != nullptr) return false;
     Entry* entry = EntryOf(nullptr);
     const bool is_new = entry == nullptr;
     if (is_new) entry = new Entry{.next = first_.load(std::memory_order_relaxed)};
     entry->of = of;
     entry->io.store(io, std::memory_order_release);
     if (is_new) first_.store(entry, std::memory_order_release);
-    return true;
   }
   void Remove(const raft_io* io) {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -288,5 +288,23 @@ TEST(RaftNetwork, ADiskHalfThatSaysTwiceThatItIsClosedIsHeardOnce) {
   EXPECT_EQ(times, 1);
 }
 
+TEST(RaftNetwork, ARaftIoHasOneNetworkHalf) {
+  SimNetwork network(/*seed=*/1);
+  MemoryDisk disk;
+  Engine& engine = network.Node("node");
+  MemoryDiskIo io(disk, engine, 1);
+  RaftNetworkOptions options;
+  options.group = "group";
+  auto half = RaftNetwork::Attach(io.io(), engine, options);
+  ASSERT_TRUE(half.ok()) << half.status();
+  const auto send = io.io()->send;
+  const absl::Status second = RaftNetwork::Attach(io.io(), engine, options).status();
+  EXPECT_TRUE(absl::IsAlreadyExists(second)) << second;
+  EXPECT_EQ(io.io()->send, send) << "it is still the first one's";
+  half->reset();
+  EXPECT_NE(io.io()->send, send);
+  EXPECT_TRUE(RaftNetwork::Attach(io.io(), engine, options).ok());
+}
+
 }  // namespace
 }  // namespace weft::embed::test

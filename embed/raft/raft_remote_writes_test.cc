@@ -589,6 +589,7 @@ TEST(RaftRemoteWrites, ALeaderHearsByACallbackThatAMemberHasLostItsMemory) {
   CommitUntilAllAreWrittenTo(group, &commands);
   RaftMachine& leader = *group.Leader();
   const raft_id follower = leader.id() == 1 ? 2 : 1;
+  group.network().RunFor(kNsPerSec);  // libraft was told of all that was written
   group.Kill(follower);
   const Actor next(&group, follower, leader.id());
   const auto failed = [&leader] { return leader.network().stats().failed; };

@@ -251,7 +251,8 @@ struct RaftRepair::Functions {
 RaftRepair::RaftRepair(raft_io* io) : io_(io), below_(*io) {
   static_assert(offsetof(StateMachine, copy) == 0);
   raft_configuration_init(&snapshot_);
-  WEFT_CHECK(repairs.Add(io, this));  // User: it has none yet
+  WEFT_CHECK(repairs.Find(io) == nullptr);  // User: it has none yet
+  repairs.Add(io, this);
   io->load = Functions::Load;
   io->set_term = Functions::SetTerm;
   io->set_vote = Functions::SetVote;

@@ -129,8 +129,8 @@ class FileService final : public wire::Files::Service {
   // The same, or here and now where no medium is waited for; for what is small.
   template <class Call, class Work>
   void RunSoon(Call call, Ticket ticket, Work work);
-  // As RunOnPool(), and then `then`(session, call, result) on the engine, if the session is open
-  // still.
+  // As RunOnPool(), and then `then`(session, call, result) on the engine, whose status is the
+  // call's end; of a session that is not open any more it is SessionOver().
   template <class Call, class Work, class Then>
   void RunOnPoolThen(Call call, Ticket ticket, Work work, Then then);
   void ReadLent(UnaryCall<wire::ReadRequest, wire::ReadReply> call, Ticket ticket,

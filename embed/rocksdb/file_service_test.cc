@@ -98,24 +98,16 @@ class Client {
     return reply.handle();
   }
   absl::Status Close(uint64_t handle) {
-    wire::CloseRequest request;
-    request.set_session(session());
-    request.set_handle(handle);
     wire::CloseReply reply;
-    return stub_.Close(request, &reply, kPatient);
+    return stub_.Close(Of<wire::CloseRequest>(handle), &reply, kPatient);
   }
   absl::Status Sync(uint64_t handle) {
-    wire::SyncRequest request;
-    request.set_session(session());
-    request.set_handle(handle);
     wire::SyncReply reply;
-    return stub_.Sync(request, &reply, kPatient);
+    return stub_.Sync(Of<wire::SyncRequest>(handle), &reply, kPatient);
   }
   absl::Status Append(uint64_t handle, uint64_t offset, const std::string& data,
                       bool durable = false) {
-    wire::AppendRequest request;
-    request.set_session(session());
-    request.set_handle(handle);
+    auto request = Of<wire::AppendRequest>(handle);
     request.set_offset(offset);
     request.set_inline_data(data);
     request.set_durable(durable);
@@ -126,9 +118,7 @@ class Client {
   absl::Status AppendLent(uint64_t handle, size_t bytes, uint64_t claimed, bool durable = false) {
     const auto buffer = *channel_->AllocateBuffer(bytes);
     BulkCall bulk(*channel_);
-    wire::AppendRequest request;
-    request.set_session(session());
-    request.set_handle(handle);
+    auto request = Of<wire::AppendRequest>(handle);
     request.set_durable(durable);
     bulk.Send(buffer->slice(), request.mutable_lent_data());
     request.mutable_lent_data()->set_length(claimed);
@@ -138,9 +128,7 @@ class Client {
     return stub_.Append(request, &reply, options);
   }
   absl::StatusOr<std::string> Read(uint64_t handle, uint64_t offset, uint32_t bytes) {
-    wire::ReadRequest request;
-    request.set_session(session());
-    request.set_handle(handle);
+    auto request = Of<wire::ReadRequest>(handle);
     request.set_offset(offset);
     request.set_bytes(bytes);
     wire::ReadReply reply;
@@ -149,11 +137,8 @@ class Client {
     return reply.inline_data();
   }
   absl::StatusOr<RemoteRegion> Lend(uint64_t handle) {
-    wire::LendRequest request;
-    request.set_session(session());
-    request.set_handle(handle);
     wire::LendReply reply;
-    const absl::Status status = stub_.Lend(request, &reply, kPatient);
+    const absl::Status status = stub_.Lend(Of<wire::LendRequest>(handle), &reply, kPatient);
     if (!status.ok()) return status;
     return reply.file();
   }
@@ -188,6 +173,15 @@ class Client {
   Channel& channel() { return *channel_; }
 
  private:
+  // Of one of the session's files.
+  template <class Request>
+  Request Of(uint64_t handle) const {
+    Request request;
+    request.set_session(session());
+    request.set_handle(handle);
+    return request;
+  }
+
   const std::unique_ptr<Channel> channel_;
   const wire::Files::Stub stub_;
   wire::AttachReply told_;

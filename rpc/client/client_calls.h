@@ -50,7 +50,8 @@ class Balancer;
 class ClientStream;
 class ClientStreams;
 
-class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
+// It is the handler to give to Transport::Connect().
+class alignas(kCacheLineBytes) ClientCalls final : public ConnectionHandler {
  public:
   enum class Sent : uint8_t { kYes = 1, kNotNow = 2, kCompleted = 3 };
 
@@ -65,8 +66,6 @@ class alignas(kCacheLineBytes) ClientCalls final : private ConnectionHandler {
   void ShareServices(ClientCalls& with) { methods_.Share(with.methods_.bound()); }  // when both new
   // --- the connection ---------------------------------------------------------------------------
 
-  // The handler to give to Transport::Connect().
-  ConnectionHandler* handler() { return this; }
   // A connection has opened. An error: what the server's hello says makes no sense.
   absl::Status Open(Connection& connection, const rpc::ServerHello& hello);
   // It (or a server) has room again, or is new: sends what waits, as far as there is room.

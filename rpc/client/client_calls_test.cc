@@ -108,7 +108,7 @@ class ClientCallsTest : public testing::Test {
   // The server answers what was sent as frame `number`.
   void Answer(size_t number) {
     const Bytes reply = Reply(CallIdOf(connection_.frames[number]), 0, 0, "");
-    calls_.handler()->OnMessage(connection_, reply);
+    static_cast<ConnectionHandler&>(calls_).OnMessage(connection_, reply);
     calls_.CheckInvariants();
   }
 

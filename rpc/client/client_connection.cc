@@ -175,7 +175,7 @@ absl::StatusOr<Connection*> ClientConnection::Dial() {
   options.hello = EncodeHello();
   options.security = options_.security;
   if (session_ != nullptr) return session_->Connect(std::move(options));
-  return engine_.transport().Connect(address_, options, calls_.handler());
+  return engine_.transport().Connect(address_, options, &calls_);
 }
 
 void ClientConnection::BeginAttempt() {

@@ -182,7 +182,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCallsHost,
   ~ClientConnection() override;
 
   // PeerSession::Caller.
-  ConnectionHandler* calling_half() override { return calls_.handler(); }
+  ConnectionHandler* calling_half() override { return &calls_; }
   std::string EncodeHello() const override;
   const std::optional<SecurityOptions>& security() const override { return options_.security; }
   void TakeConnection(Connection& connection) override;

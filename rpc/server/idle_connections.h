@@ -20,20 +20,30 @@
 
 #include <cstdint>
 
+#include "transport/connection.h"
+
 namespace weft {
 
 // One connection's.
-struct IdleLooks {
+class IdleLooks {
+ public:
   // Each is a walk over the server's connections. More: connections are asked sooner after their
   // time; a quarter of it is nothing to a client that has been silent for so long.
   static constexpr uint32_t kInTimeout = 4;
 
-  bool may_leave = false;  // the client does when it is asked
-  bool told = false;       // that it should, and was not used since
-  uint32_t unused = 0;     // looks, one after the other
+  // The client says so in its hello.
+  void SetMayLeave(bool may_leave) { may_leave_ = may_leave; }
+  // A look, in a turn of the engine: returns whether the client was asked to leave. `runs_calls`:
+  // of its, or streams or one-way messages, or replies that wait.
+  bool Look(Connection& connection, bool runs_calls);
+
+ private:
+  bool may_leave_ = false;  // the client does when it is asked
+  bool told_ = false;       // that it should, and was not used since
+  uint32_t unused_ = 0;     // looks, one after the other
   // That had come at the last look; kUsed: it was in use then, or there was none.
   static constexpr uint64_t kUsed = ~uint64_t{0};
-  uint64_t messages = kUsed;
+  uint64_t messages_ = kUsed;
 };
 
 }  // namespace weft

@@ -88,7 +88,7 @@ absl::Status ServerConnection::AgreeWith(std::string_view client_hello) {
   takes_goaway_ = hello.takes_goaway();
   takes_moved_ = hello.takes_moved();
   moves_ahead_ = hello.moves_ahead();
-  idle_.may_leave = hello.leaves_idle();
+  idle_.SetMayLeave(hello.leaves_idle());
   drives_itself_ = hello.drives_itself();
   path_ = connection_->path();
   transfers_.SetInFlightLimit(InFlightLimitOf(path_.kind),
@@ -374,11 +374,6 @@ void ServerConnection::RunWatched(ServerCall& call, const MethodEntry& entry) {
 void ServerConnection::RunAside(ServerCall& call, const MethodEntry& entry) {
   if (entry.executor != nullptr && HandOver(call, entry, /*watch=*/false)) return;
   if (call.RunHere(*entry.method, *entry.service)) Complete(call, std::move(call.status_));
-}
-
-void ServerConnection::FreeStream(ServerCall& call) {
-  call.uses_stream_ = false;
-  Free(call);
 }
 
 void ServerConnection::FlushUnlessInTurn() {

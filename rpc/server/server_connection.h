@@ -115,7 +115,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void RunWatched(ServerCall& call, const MethodEntry& entry);
   // The call is cancelled at its deadline, if it has one.
   void WatchDeadline(ServerCall& call);
-  void FreeStream(ServerCall& call);
+  // Gives the call back; with the last one a connection that has closed goes.
+  void Free(ServerCall& call);
   void FlushUnlessInTurn();
 
   // --- for a shutdown ---------------------------------------------------------------------------
@@ -170,7 +171,10 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   }
 
   // A look for idle clients: returns whether this one was asked to leave (idle_connections.h).
-  bool LookIsIdle();
+  bool LookIsIdle() {
+    return connection_ != nullptr && peer_ == nullptr && !is_asked_to_move() &&
+           idle_.Look(*connection_, running_ > 0);
+  }
 
   // --- for clients that take no replies ---------------------------------------------------------
 
@@ -247,7 +251,6 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   bool TrySendGoaway();
   bool TrySendReleased(ServerCall& call);
   void SendOwedReleases();
-  void Free(ServerCall& call);
   void FreeAnswered(ServerCall& call);
   void LetWait(ServerCall& call);
   void GiveUp(std::string_view why);
@@ -279,14 +282,11 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   PriorityLists<ServerCall, Priority, kPriorities> waiting_;  // replies without credit
   ReplyBacklog backlog_;                                      // those in waiting_
   uint32_t releases_owed_ = 0;                                // calls with release_owed_
-  bool takes_goaway_ = false;                                 // the client does
-  bool takes_moved_ = false;                                  // the client does
-  bool moves_ahead_ = false;                                  // the client does
-  bool called_lately_ = false;                                // between the last two looks
+  bool takes_goaway_ = false, takes_moved_ = false, moves_ahead_ = false;  // the client does
+  bool called_lately_ = false;  // between the last two looks
   uint32_t looks_since_asked_ = 0;
-  uint64_t messages_seen_ = 0;  // at the last look
-  bool moved_owed_ = false;     // as goaway_owed_
-  bool told_moved_ = false;     // by SendMoved()
+  uint64_t messages_seen_ = 0;                    // at the last look
+  bool moved_owed_ = false, told_moved_ = false;  // as goaway_owed_; by SendMoved()
   IdleLooks idle_;
   bool drives_itself_ = false;  // the client's engine does
   bool told_ = false;           // the client was, or will be: of goaway_owed_

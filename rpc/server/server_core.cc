@@ -462,6 +462,17 @@ void ServerCore::OnTimer() {
   LookForTheEnd();
 }
 
+void ServerCore::StartToLookForIdle() {
+  const uint64_t timeout_us = options_.limits.idle_timeout_us;
+  if (timeout_us != 0) ScheduleIn(engine_, *this, timeout_us / IdleLooks::kInTimeout);
+}
+
+void ServerCore::LookForIdle() {
+  if (moved_) return;  // all leave
+  for (ServerConnection& connection : connections_) stats_.told_idle += connection.LookIsIdle();
+  StartToLookForIdle();
+}
+
 void ServerCore::CloseConnections() {
   closing_ = true;
   HoldEnd();

@@ -325,7 +325,8 @@ void ServerStreams::LeaveSlot(ServerCall& call) {
 void ServerStreams::FreeWhenQuiet(ServerCall& call) {
   if (!call.stream().quiet() || call.slot_ != &nowhere_) return;
   --running_;
-  connection_.FreeStream(call);  // this may be gone now
+  call.uses_stream_ = false;
+  connection_.Free(call);  // this may be gone now
 }
 
 void ServerStreams::CancelAll() {

@@ -10,107 +10,40 @@
 // socket; leave; and time passes. In the end an honest client comes over shared memory or tcp, and
 // must be served: whatever was there before. The clock is moved by hand.
 
-#include <fcntl.h>
-#include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/check.h"
-#include "core/clock.h"
 #include "core/strings.h"
 #include "core/testing/fuzz_input.h"
 #include "transport/control/control_frame.h"
 #include "transport/control/hello.h"
 #include "transport/control/host_facts.h"
 #include "transport/control/negotiate.h"
-#include "transport/control/network_transport.h"
 #include "transport/control/newcomers.h"
+#include "transport/control/testing/arrivals_world.h"
+#include "transport/control/testing/listening_place.h"
 #include "transport/descriptor.h"
-#include "transport/descriptor_message.h"
-#include "transport/engine.h"
-#include "transport/shm/shm.h"
 #include "transport/sockets/address.h"
 #include "transport/sockets/join.h"
 #include "transport/sockets/socket.h"
-#include "transport/tcp/tcp.h"
 #include "transport/tcp/tcp_frame.h"
 
-namespace weft {
+namespace weft::test {
 namespace {
 
 constexpr int kMostEvents = 80;
 constexpr size_t kMostStrangers = 12;
-// About as long as a turn takes: on a machine that is busy, loopback may take its time, and what is
-// to happen within seconds of the clock's has as many of ours.
-constexpr uint64_t kTurnNs = 10'000;
-constexpr int kMostTurns = 400'000;  // four seconds of the clock's: a hang
-// An engine that has work looks at its sockets as often (engine.cc): in each turn between events.
-constexpr uint64_t kLookNs = 200'000;
-constexpr char kListen[] = "127.0.0.1:0";
 constexpr uint8_t kCrowdComes = 0xF0;  // an event that costs more than all others
-
-std::string Preamble() { return std::string(AsStringView(EncodePreamble())); }
-
-std::string Frame(ControlType type, const std::string& body, uint16_t flags = 0) {
-  std::vector<std::byte> bytes;
-  AppendControlFrame(type, flags, AsBytes(body), &bytes);
-  return std::string(AsStringView(bytes));
-}
-
-// One end of a connection, and what it was promised.
-class End final : public ConnectionHandler {
- public:
-  bool opened() const { return opened_; }
-  bool closed() const { return closed_; }
-  size_t received() const { return received_; }
-  uint32_t server_engine() const { return connection_->path().server_engine; }
-  void Close() {
-    if (connection_ != nullptr) connection_->Close("enough");
-  }
-  void Send() {
-    if (connection_ == nullptr) return;
-    const absl::StatusOr<std::byte*> space = connection_->Reserve(1);
-    if (!space.ok()) return;
-    **space = std::byte{1};
-    connection_->Commit(1);
-  }
-
- private:
-  void OnOpen(Connection& connection) override {
-    WEFT_CHECK(!opened_ && !closed_);
-    opened_ = true;
-    connection_ = &connection;
-  }
-  void OnMessage(Connection&, ByteSpan message) override {
-    WEFT_CHECK(opened_ && !closed_ && message.size() <= kMaxMessageBytes);
-    ++received_;
-    if (received_ <= 100) Send();
-  }
-  void OnClosed(Connection&, const absl::Status& why) override {
-    WEFT_CHECK(!closed_ && !why.ok());
-    closed_ = true;
-    connection_ = nullptr;
-  }
-
-  Connection* connection_ = nullptr;
-  bool opened_ = false;
-  bool closed_ = false;
-  size_t received_ = 0;
-};
 
 class Door final : public Acceptor {
  public:
@@ -129,208 +62,6 @@ class Door final : public Acceptor {
   }
 };
 
-// What all inputs share.
-struct Host {
-  Host() {
-    for (auto& engine : engines) engine = MakeEngine();
-    nobody = *ListenInternet(Resolve(*ParseServerAddress(kListen))->front());
-    // Where a false server says that clients of this host prove it.
-    proofs = Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    // Processes in sandboxes have the same number, and these names in common.
-    proofs_name = StrCat("weft-fuzz-", std::random_device{}());
-    const auto [address, bytes] = Abstract(proofs_name);
-    WEFT_CHECK(::bind(proofs.get(), reinterpret_cast<const sockaddr*>(&address), bytes) == 0 &&
-               ::listen(proofs.get(), 64) == 0);
-    WEFT_CHECK(::mkdtemp(folder.data()) != nullptr);
-  }
-  std::unique_ptr<EngineCore> MakeEngine() {
-    EngineOptions options;
-    options.drive = EngineOptions::Drive::kCaller;
-    options.clock = &clock;
-    return *EngineCore::Create(options, [](const EngineContext& engine) {
-      NetworkTransportOptions transport;
-      transport.providers.resize(2);
-      PathProvider& shm = transport.providers[0];
-      shm.kind = PathKind::kShm;
-      shm.link = LinkKind::kSharedMemory;
-      shm.open = [](const PathOffer&, BatchSink* sink) {
-        ShmOptions of_shm;
-        of_shm.sink = sink;
-        return OpenShmDomain(of_shm);
-      };
-      PathProvider& tcp = transport.providers[1];
-      tcp.kind = PathKind::kTcp;
-      tcp.link = LinkKind::kIp;
-      tcp.open = [](const PathOffer&, BatchSink* sink) {
-        TcpOptions of_tcp;
-        of_tcp.sink = sink;
-        return OpenTcpDomain(of_tcp);
-      };
-      return absl::StatusOr<std::unique_ptr<Transport>>(
-          std::make_unique<NetworkTransport>(engine, std::move(transport)));
-    });
-  }
-  static std::pair<sockaddr_un, socklen_t> Abstract(const std::string& name) {
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    const size_t bytes = std::min(name.size(), sizeof(address.sun_path) - 1);
-    std::memcpy(&address.sun_path[1], name.data(), bytes);
-    return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + bytes)};
-  }
-  void Turn(uint64_t ns) {
-    for (auto& engine : engines) engine->Poll();
-    clock.Advance(ns);
-  }
-
-  FakeClock clock;
-  std::unique_ptr<EngineCore> engines[3];  // two servers', and the client's
-  Descriptor nobody;                       // listens, and the fuzzer answers
-  Descriptor proofs;
-  std::string proofs_name;
-  std::string folder = "/tmp/weft-arrivals-fuzz-XXXXXX";
-};
-
-int CountDescriptors() {
-  constexpr int kMost = 1024;  // of this process, and more than it has
-  int count = 0;
-  for (int number = 0; number < kMost; ++number) count += ::fcntl(number, F_GETFD) >= 0 ? 1 : 0;
-  return count;
-}
-
-// Raw bytes over a socket.
-struct Stranger {
-  Descriptor socket;
-  std::string heard;
-  bool said = false;  // its preamble
-
-  void Say(const std::string& bytes) const {
-    // The other side may have hung up already.
-    static_cast<void>(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
-  }
-  void Listen() {
-    char bytes[4096];
-    ssize_t count = 0;
-    while ((count = ::recv(socket.get(), bytes, sizeof(bytes), 0)) > 0) {
-      heard.append(bytes, static_cast<size_t>(count));
-    }
-  }
-  // The last frame of this type that has come; "": there is none.
-  std::string Body(ControlType type) const {
-    ControlFrameReader reader;
-    reader.Append(AsBytes(heard));
-    ControlFrame frame;
-    std::string body;
-    while (reader.Next(&frame) == ControlFrameReader::Result::kFrame) {
-      if (frame.type == type) body = AsStringView(frame.body);
-    }
-    return body;
-  }
-};
-
-class World {
- public:
-  World(Host* host, FuzzInput input) : host_(*host), input_(input) {}
-
- protected:
-  template <class Done>
-  void RunUntil(Done done) {
-    for (int turn = 0; !done(); ++turn) {
-      WEFT_CHECK(turn < kMostTurns);
-      host_.Turn(kTurnNs);
-    }
-  }
-  void Turns(int count) {
-    for (; count > 0; --count) host_.Turn(kLookNs);
-  }
-  static SecurityOptions Secret() {
-    SecurityOptions options;
-    options.psk_name = "fuzz";
-    options.psk_secret = std::string(kMinPskBytes, 's');
-    return options;
-  }
-  std::vector<PathOffer> Offers() {
-    std::vector<PathOffer> offers = {{PathKind::kShm, "shm", 0, "", ""},
-                                     {PathKind::kTcp, "tcp", 0, "", ""}};
-    offers[1].link = LinkKind::kIp;
-    return offers;
-  }
-  ControlLimits Limits() {
-    ControlLimits limits;
-    const uint8_t how = input_.U8();
-    limits.heartbeats = how % 2 == 1;
-    if (how % 4 == 3) limits.peer_timeout_ns = kMinPeerTimeoutNs;
-    if (how >= 240) limits.window_slots = static_cast<uint32_t>(input_.Number());
-    if (how >= 248) limits.max_message_bytes = input_.Number();
-    return limits;
-  }
-  std::string FrameOf(ControlType type, const std::string& body) {
-    const uint8_t how = input_.U8();
-    if (how < 240) return Frame(type, body);
-    if (how < 248) return Frame(type, input_.Text(input_.U8()));
-    std::string bytes = Frame(type, body);
-    bytes[input_.U8() % bytes.size()] ^= static_cast<char>(input_.U8());
-    return bytes;
-  }
-  // What either side may say at any time.
-  std::string AnyFrame() {
-    const uint8_t how = input_.U8();
-    switch (how % 8) {
-      case 0:
-        return FrameOf(ControlType::kPathFailed, Encode(PathFailed{how / 8 % 3u, "no"}));
-      case 1:
-        return FrameOf(ControlType::kBye, EncodeBye("as they like"));
-      case 2: {
-        std::string beats;
-        for (int count = how / 8 % 32; count > 0; --count)
-          beats += Frame(ControlType::kHeartbeat, "", kIgnorable);
-        return beats;
-      }
-      case 3:
-        return FrameOf(ControlType::kGrant, input_.Text(how / 8));
-      case 4: {
-        std::string unknown;
-        for (int count = how; count > 0; --count)
-          unknown += Frame(static_cast<ControlType>(31), "", kIgnorable);
-        return unknown;
-      }
-      case 5:
-        return input_.Text(how / 8);
-      case 6:
-        return FrameOf(ControlType::kOpen, EncodeOpen(how / 8 % 3u));
-      default:
-        return FrameOf(ControlType::kPathUp, EncodePathUp(how / 8 % 3u));
-    }
-  }
-  // Of any kind: memory that is sealed as it has to be, and what is not.
-  Descriptor AnyDescriptor() {
-    const uint8_t how = input_.U8();
-    if (how % 4 == 0) return Descriptor(::eventfd(0, EFD_CLOEXEC));
-    Descriptor memory(::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    constexpr off_t kBytes[] = {0, 4096, 264 << 10, 1 << 20, 2 << 20};
-    WEFT_CHECK(::ftruncate(memory.get(), kBytes[how / 4 % 5]) == 0);
-    if (how % 4 > 1) ::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-    return memory;
-  }
-  void SendAtProof(int socket, const std::string& bytes, uint32_t count) {
-    std::vector<Descriptor> owned;
-    std::vector<int> numbers;
-    for (; count > 0; --count) {
-      owned.push_back(AnyDescriptor());
-      numbers.push_back(owned.back().get());
-    }
-    SendDescriptors(socket, AsBytes(bytes), numbers).IgnoreError();
-  }
-  static std::string ProofMagic() { return std::string("WEFTSHM\4"); }
-  static std::string Number64(uint64_t value) {
-    std::byte bytes[8];
-    StoreLe64(bytes, value);
-    return std::string(AsStringView(ByteSpan(bytes)));
-  }
-
-  Host& host_;
-  FuzzInput input_;
-};
-
 // Strangers at a listener.
 class Arrivals final : World {
  public:
@@ -342,7 +73,9 @@ class Arrivals final : World {
     if (how / 16 == 0xA) options.link.peer_timeout_ns = kMinPeerTimeoutNs;
     if ((how & 4) != 0) options.security = security_ = Secret();
     std::string at = kListen;
-    if (how / 16 == kElsewhere) at = GoElsewhere(&options);
+    if (how / 16 == kElsewhere) {
+      at = place_.emplace(host_, door_, input_.U8()).Go(&options);
+    }
     listener_ = host_.engines[0]->transport().Listen(at, options, &door_).value();
     paused_ = options.socket >= 0;
     if ((how & 2) != 0) {
@@ -371,7 +104,7 @@ class Arrivals final : World {
     });
     listener_.reset();
     joined_.reset();
-    LeaveElsewhere();
+    if (place_.has_value()) place_->Leave();
     host_.clock.Advance(options.link.connect_timeout_ns);
     RunUntil([&] {
       return std::all_of(door_.ends.begin(), door_.ends.end(),
@@ -549,91 +282,6 @@ class Arrivals final : World {
     kept_.clear();
   }
 
-  // --- where it listens -------------------------------------------------------------------------
-
-  // By the second byte. Fills in `options`.
-  std::string GoElsewhere(ListenOptions* options) {
-    const uint8_t where = input_.U8();
-    path_ = host_.folder + "/server";
-    const bool is_unix = where % 2 == 1;
-    const bool is_given = where / 2 % 4 > 0;  // by another process
-    is_managed_ = where / 2 % 4 == 3;         // which is the service manager
-    BeRefused();
-    if (is_given) {
-      given_ = is_unix ? UnixSocket(path_) : TcpSocket();
-      options->socket = given_.get();
-    } else if (is_unix) {
-      given_ = UnixSocket(path_);  // of a server that was killed: its file stays
-      given_.Reset();
-    }
-    return is_managed_ ? "systemd:fuzz" : is_unix ? "unix:" + path_ : kListen;
-  }
-  void LeaveElsewhere() {
-    if (path_.empty()) return;
-    given_.Reset();
-    // The manager keeps what it has made. Else it goes with who has listened last.
-    WEFT_CHECK(is_managed_ || ::access(path_.c_str(), F_OK) != 0);
-    ::unlink(path_.c_str());
-  }
-  static Descriptor TcpSocket() {
-    return *ListenInternet(Resolve(*ParseServerAddress(kListen))->front());
-  }
-  // Listens. "": at a name that the kernel makes up, and that is no path.
-  static Descriptor UnixSocket(const std::string& path) {
-    Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path, path.data(), path.size());
-    WEFT_CHECK(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address),
-                      path.empty() ? sizeof(sa_family_t) : sizeof(address)) == 0 &&
-               ::listen(socket.get(), kListenBacklog) == 0);
-    return socket;
-  }
-  // Each time with words, and nothing is kept.
-  void BeRefused() {
-    const Descriptor tcp = TcpSocket();
-    const Descriptor at_path = UnixSocket(path_);
-    const Descriptor at_no_path = UnixSocket("");
-    const Descriptor no_socket(::eventfd(0, EFD_CLOEXEC));
-    const struct {
-      std::string address;
-      int socket;
-    } cases[] = {
-        {LocalAddress(tcp.get())->text(), -1},  // somebody listens there
-        {"unix:" + path_, -1},
-        {"unix:" + path_ + "/server", -1},  // there is no such folder
-        {"nowhere", -1},
-        {"systemd:fuzz", -1},  // the service manager has given none
-        {"unix:" + path_, tcp.get()},
-        {"127.0.0.1:1", tcp.get()},
-        {kListen, at_path.get()},
-        {"unix:" + path_ + "2", at_path.get()},
-        {"unix:" + path_, at_no_path.get()},
-        {kListen, no_socket.get()},
-        {kListen, host_.proofs.get()},  // of another type
-        {"systemd:fuzz", no_socket.get()},
-        {"systemd:fuzz", at_no_path.get()},
-    };
-    const int before = CountDescriptors();
-    ListenOptions options;
-    for (const auto& test : cases) {
-      options.socket = test.socket;
-      ExpectRefused(test.address, options);
-    }
-    options.socket = tcp.get();
-    options.security = Secret();
-    options.security->psk_secret.clear();  // that is none
-    ExpectRefused(kListen, options);
-    // What peers have sent may be closed meanwhile, by a thread: never more than before.
-    WEFT_CHECK(CountDescriptors() <= before);
-    ::unlink(path_.c_str());
-  }
-  void ExpectRefused(const std::string& address, const ListenOptions& options) {
-    const absl::Status status =
-        host_.engines[0]->transport().Listen(address, options, &door_).status();
-    WEFT_CHECK(!status.ok() && !status.message().empty());
-  }
-
   void Honest() {
     WEFT_CHECK(listener_->Resume().ok());  // if clients are held
     End end;
@@ -654,9 +302,7 @@ class Arrivals final : World {
   static constexpr int kElsewhere = 0xC;
 
   std::optional<SecurityOptions> security_;
-  std::string path_;  // for a Unix socket; empty: it is not elsewhere
-  Descriptor given_;  // another process's
-  bool is_managed_ = false;
+  std::optional<ListeningPlace> place_;  // where it is elsewhere
   Door door_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<Listener> joined_;
@@ -806,16 +452,16 @@ class Dialed final : World {
 };
 
 }  // namespace
-}  // namespace weft
+}  // namespace weft::test
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static weft::Host* const host = new weft::Host;
+  static weft::test::Host* const host = new weft::test::Host;
   weft::FuzzInput input(data, size);
   const uint8_t how = input.U8();
   if ((how & 1) == 0) {
-    weft::Arrivals(host, input).Run(how);
+    weft::test::Arrivals(host, input).Run(how);
   } else {
-    weft::Dialed(host, input).Run(how);
+    weft::test::Dialed(host, input).Run(how);
   }
   return 0;
 }

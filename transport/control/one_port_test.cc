@@ -1,8 +1,6 @@
 // A server listens on one socket, at its address, whatever path its clients come by; a client
 // listens on none. What is open on a host is what its administrator has to protect.
 
-#include <dirent.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/testing/descriptors.h"
 #include "gtest/gtest.h"
 #include "transport/control/testing/network_world.h"
 #include "transport/sockets/socket.h"
@@ -21,17 +20,11 @@ namespace {
 // The addresses at which this process listens, sorted.
 std::vector<std::string> ListeningAddresses() {
   std::vector<std::string> addresses;
-  DIR* const folder = opendir("/proc/self/fd");
-  while (const dirent* const entry = readdir(folder)) {
-    const int fd = std::atoi(entry->d_name);
-    int listens = 0;
-    socklen_t bytes = sizeof(listens);
-    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0 || listens == 0) continue;
+  for (const int fd : ListeningSockets()) {
     const absl::StatusOr<KernelAddress> address = LocalAddress(fd);
     EXPECT_TRUE(address.ok()) << address.status();
     if (address.ok()) addresses.push_back(address->text());
   }
-  closedir(folder);
   std::sort(addresses.begin(), addresses.end());
   return addresses;
 }

@@ -317,8 +317,8 @@ TEST_P(LinkTest, TwoHundredLinksLeaveNothingBehind) {
     a_.domain->Poll(64);
     b_.domain->Poll(64);
   }
-  const int descriptors = OpenDescriptors();
-  const int files = ShmFiles();
+  const int descriptors = CountDescriptors();
+  const size_t files = ShmFiles();
   const LinkDomainStats before = a_.domain->stats();
   for (int round = 0; round < 200; ++round) {
     Endpoint a, b;
@@ -332,7 +332,7 @@ TEST_P(LinkTest, TwoHundredLinksLeaveNothingBehind) {
     return a_.domain->stats().receives_posted == kWindow &&
            b_.domain->stats().receives_posted == kWindow;
   }));
-  EXPECT_EQ(OpenDescriptors(), descriptors);
+  EXPECT_EQ(CountDescriptors(), descriptors);
   EXPECT_EQ(ShmFiles(), files);
   EXPECT_EQ(a_.domain->stats().registrations, before.registrations);
   EXPECT_EQ(a_.domain->stats().registrations_open, before.registrations_open);
@@ -341,8 +341,8 @@ TEST_P(LinkTest, TwoHundredLinksLeaveNothingBehind) {
 }
 
 TEST_P(LinkTest, DomainsLeaveNothingBehind) {
-  const int descriptors = OpenDescriptors();
-  const int files = ShmFiles();
+  const int descriptors = CountDescriptors();
+  const size_t files = ShmFiles();
   for (int round = 0; round < 10; ++round) {
     Side c(GetParam(), Options());
     Side d(GetParam(), Options());
@@ -358,7 +358,7 @@ TEST_P(LinkTest, DomainsLeaveNothingBehind) {
     ASSERT_TRUE(c.Send("bye").ok());
     ASSERT_TRUE(RunUntil({&c, &d}, [&] { return d.received.size() == 1; }));
   }
-  EXPECT_EQ(OpenDescriptors(), descriptors);
+  EXPECT_EQ(CountDescriptors(), descriptors);
   EXPECT_EQ(ShmFiles(), files);
 }
 

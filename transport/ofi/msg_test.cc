@@ -127,14 +127,14 @@ TEST_P(MsgTest, ABatchThatNoReceiveHoldsIsNotLostInSilence) {
 }
 
 TEST_P(MsgTest, HalfOpenLinksCloseCleanly) {
-  const int descriptors = OpenDescriptors();
+  const int descriptors = CountDescriptors();
   for (int i = 0; i < 20; ++i) {
     Accept(1);
     Connect(1);
     a_.endpoint.link.reset();
     b_.endpoint.link.reset();
   }
-  EXPECT_TRUE(Run([&] { return OpenDescriptors() <= descriptors; }));
+  EXPECT_TRUE(Run([&] { return CountDescriptors() <= descriptors; }));
   EXPECT_EQ(a_.domain->stats().links_open + b_.domain->stats().links_open, 0u);
 }
 

@@ -158,7 +158,7 @@ TEST_P(PeerDeathTest, KilledPeerTakesDownItsLinkOnly) {
   Join(1);
   Echo(0);
   Echo(1);
-  const int descriptors = OpenDescriptors();
+  const int descriptors = CountDescriptors();
   children_[0]->Kill();
   if (GetParam() != PathKind::kShm) {
     ASSERT_TRUE(Run([&] { return links_[0]->downs == 1; }));
@@ -169,7 +169,7 @@ TEST_P(PeerDeathTest, KilledPeerTakesDownItsLinkOnly) {
   Leave(0);
   EXPECT_EQ(side_->domain->stats().send_slots_in_use, 0u);
   if (GetParam() != PathKind::kVerbs) {  // there a link has no descriptor of its own
-    EXPECT_LT(OpenDescriptors(), descriptors);
+    EXPECT_LT(CountDescriptors(), descriptors);
   }
   Echo(1);
   Leave(1);
@@ -212,7 +212,7 @@ TEST_P(PeerDeathTest, SurvivorOutlivesKilledPeersUnderLoad) {
 }
 
 TEST_P(PeerDeathTest, NothingOfAKilledPeerStaysInShm) {
-  const int files = ShmFiles();
+  const size_t files = ShmFiles();
   Fork(Load::kEcho);
   Start();
   Join(0);

@@ -2,11 +2,11 @@
 // tcp, by framing on the others.
 
 #include <cstdlib>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "core/clock.h"
+#include "core/testing/descriptors.h"
 #include "transport/control/network_transport.h"
 #include "transport/control/rdma_offers.h"
 #include "transport/network.h"
@@ -15,12 +15,6 @@
 
 namespace weft {
 namespace {
-
-uint64_t CountEntries(const char* folder) {
-  uint64_t count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
-  return count;
-}
 
 // Two engines of this process that meet over one kind of path.
 class NetworkWorld final : public ContractWorld {
@@ -80,9 +74,9 @@ class NetworkWorld final : public ContractWorld {
       resources.receives += stats.receives_posted;
       resources.links += stats.links_open;
     }
-    resources.descriptors = CountEntries("/proc/self/fd");
-    resources.threads = CountEntries("/proc/self/task");
-    resources.shm_files = CountEntries("/dev/shm");
+    resources.descriptors = static_cast<uint64_t>(CountDescriptors());
+    resources.threads = EntriesOf("/proc/self/task").size();
+    resources.shm_files = EntriesOf("/dev/shm").size();
     return resources;
   }
   std::optional<SecurityOptions> security() override { return security_; }

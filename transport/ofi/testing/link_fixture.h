@@ -4,7 +4,6 @@
 //   a.Connect(b); b.Send("x"); RunUntil([&] { return a.received.size() == 1; });
 #pragma once
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -20,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/testing/descriptors.h"
 #include "gtest/gtest.h"
 #include "transport/devices/rdma_choice.h"
 #include "transport/link.h"
@@ -216,20 +216,6 @@ inline void LinkEnds(Side& a, Endpoint& of_a, Side& b, Endpoint& of_b, uint64_t 
       << of_a.down_status << of_b.down_status;
 }
 
-inline int CountEntries(const char* folder, const std::string& prefix = "") {
-  int count = 0;
-  DIR* open = opendir(folder);
-  if (open == nullptr) return -1;
-  while (const dirent* entry = readdir(open)) {
-    const std::string name = entry->d_name;
-    count += name != "." && name != ".." && name.compare(0, prefix.size(), prefix) == 0;
-  }
-  closedir(open);
-  return count;
-}
-
-// Without the one that counting itself takes.
-inline int OpenDescriptors() { return CountEntries("/proc/self/fd") - 1; }
-inline int ShmFiles() { return CountEntries("/dev/shm"); }
+inline size_t ShmFiles() { return EntriesOf("/dev/shm").size(); }
 
 }  // namespace weft
