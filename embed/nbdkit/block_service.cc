@@ -97,6 +97,7 @@ void BlockService::StartRead(UnaryCall<wire::ReadRequest, wire::ReadReply> call)
   DiskPool::Lane& lane = (*ticket)->lane;
   disks_->Run(lane, [this, call = std::move(call), ticket = *std::move(ticket),
                      buffer = *std::move(buffer)]() mutable {
+    if (ticket->state.load() == Sessions::State::kClosed) return call.Finish(SessionOver());
     const wire::ReadRequest& request = call.request();
     absl::Status read = device_.Read(request.offset(), buffer->bytes());
     if (!read.ok()) return call.Finish(std::move(read));

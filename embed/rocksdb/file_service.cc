@@ -274,6 +274,7 @@ void FileService::ReadLent(UnaryCall<wire::ReadRequest, wire::ReadReply> call, T
   DiskPool::Lane& lane = ticket->lane;
   disks_->Run(lane, [call = std::move(call), ticket = std::move(ticket), file = std::move(file),
                      buffer = *std::move(buffer)]() mutable {
+    if (ticket->state.load() == Sessions::State::kClosed) return call.Finish(SessionOver());
     const wire::ReadRequest& request = call.request();
     absl::StatusOr<size_t> got = ServedFolder::Read(file->file, request.offset(), buffer->bytes());
     if (!got.ok()) return call.Finish(got.status());
@@ -494,14 +495,16 @@ absl::StatusOr<FileService::HeldLock> FileService::TakeLock(const std::string& n
 void FileService::StartLock(UnaryCall<wire::LockRequest, wire::LockReply> call) {
   absl::StatusOr<Ticket> ticket = Admit(call.request().session(), Kind::kChanges);
   if (!ticket.ok()) return call.Finish(ticket.status());
-  if ((*ticket)->locks.size() >= kMaxLocks) {
+  if ((*ticket)->locks.size() + (*ticket)->locking >= kMaxLocks) {
     return call.Finish(
         absl::ResourceExhaustedError(StrCat("this client has ", kMaxLocks, " locks")));
   }
+  ++(*ticket)->locking;
   RunOnPoolThen(
       std::move(call), *std::move(ticket),
       [this](auto& call) { return TakeLock(call.request().name(), std::nullopt); },
       [](Session& session, auto& call, absl::StatusOr<HeldLock> lock) {
+        --session.locking;
         if (!lock.ok()) return lock.status();
         call.reply()->set_generation(lock->generation);
         session.locks.insert_or_assign(call.request().name(), *std::move(lock));

@@ -106,6 +106,7 @@ class FileService final : public wire::Files::Service {
     uint32_t opening = 0;  // handles on their way
     uint32_t lent = 0;     // loans
     Locks locks = {};
+    uint32_t locking = 0;  // locks on their way
   };
   using Sessions = ServerSessions<wire::AttachReply, OfSession>;
   using Session = Sessions::Session;

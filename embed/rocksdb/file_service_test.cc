@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
@@ -162,6 +163,20 @@ class Client {
     held.set_name(name);
     held.set_generation(reply.generation());
     return held;
+  }
+  // So many of them at once; how each has ended.
+  std::vector<absl::Status> LockAtATime(uint32_t locks) {
+    std::vector<absl::Status> ends;
+    std::vector<wire::LockReply> replies(locks);
+    for (uint32_t i = 0; i < locks; ++i) {
+      wire::LockRequest request;
+      request.set_session(session());
+      request.set_name("LOCK-" + std::to_string(i));
+      stub_.Lock(request, &replies[i], kPatient,
+                 [&ends](absl::Status end) { ends.push_back(std::move(end)); });
+    }
+    channel_->engine().RunUntil([&] { return ends.size() == locks; });
+    return ends;
   }
   absl::Status Unlock(const std::string& name) {
     wire::UnlockRequest request;
@@ -341,6 +356,16 @@ TEST_F(FileServiceTest, ALockIsOneClients) {
   EXPECT_TRUE(absl::IsFailedPrecondition(one->Lock("LOCK").status())) << "its own, again";
   EXPECT_TRUE(one->Unlock("LOCK").ok());
   EXPECT_TRUE(other->Lock("LOCK").ok());
+}
+
+// Locks that were being taken did not count: a client that asked for many at a time got more than
+// it can say when it comes back, and could never come back.
+TEST_F(FileServiceTest, LocksOfOneClientHaveABoundAlsoWhereItAsksForManyAtATime) {
+  const auto one = Attached('a');
+  constexpr uint32_t kMore = 8;
+  const std::vector<absl::Status> ends = one->LockAtATime(kMaxLocks + kMore);
+  EXPECT_EQ(std::count(ends.begin(), ends.end(), absl::OkStatus()), kMaxLocks);
+  EXPECT_EQ(std::count_if(ends.begin(), ends.end(), absl::IsResourceExhausted), kMore);
 }
 
 TEST_F(FileServiceTest, ALockEndsWithItsConnection) {
