@@ -68,6 +68,18 @@ TEST_F(SimNetworkTest, EachSideSeesWhoTheOtherHasProvedToBe) {
   EXPECT_EQ(server->connection().path().identity.psk_name, "fleet");
 }
 
+// A hello that came when its node had been dead for longer than the others need to notice made a
+// connection that never ended, and a peer session that waited for it for ever.
+TEST_F(SimNetworkTest, AClientThatDiedBeforeItsHelloCameIsNoConnection) {
+  Listen("db");
+  network_->SetWire("app", "db", {/*delay_ns=*/100 * kNsPerMs, /*jitter_ns=*/0, 0});
+  Connect("app", "db");
+  network_->RunFor(kNsPerMs);
+  network_->Kill("app");
+  network_->RunFor(kNsPerSec);
+  EXPECT_TRUE(acceptors_["db"].endpoints.empty());
+}
+
 TEST_F(SimNetworkTest, BytesTakeTheTimeOfTheirBandwidth) {
   Listen("db");
   const auto [client, server] = Pair("app", "db");

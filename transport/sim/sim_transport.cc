@@ -199,6 +199,9 @@ SimTransport::PeerIterator SimTransport::Find(const FramedConnection& connection
 }
 
 void SimTransport::OnHello(const Hello& hello) {
+  // That of a node which has died meanwhile: whoever accepted it was told so already, and is never
+  // told again. Over sockets the end comes behind the hello.
+  if (!fabric_->alive(hello.node)) return;
   const absl::Status status = Admit(hello);
   if (status.ok()) return;
   Tell(hello.node, "refusal", status.message().size(),
