@@ -19,9 +19,6 @@
 namespace weft::embed {
 namespace {
 
-// Of names of one ListReply, beside kMaxListedNames.
-constexpr size_t kMaxListedBytes = size_t{256} << 10;
-
 MutableByteSpan BytesOf(std::string* text) {
   return {reinterpret_cast<std::byte*>(text->data()), text->size()};
 }
@@ -402,19 +399,11 @@ void FileService::StartList(UnaryCall<wire::ListRequest, wire::ListReply> call) 
   absl::StatusOr<Ticket> ticket = Admit(call.request().session(), Kind::kReads);
   if (!ticket.ok()) return call.Finish(ticket.status());
   RunOnPool(std::move(call), *std::move(ticket), [this](auto& call) {
-    absl::StatusOr<std::vector<std::string>> names = folder_.List(call.request().name());
-    if (!names.ok()) return names.status();
-    auto next = names->begin();
-    if (!call.request().after().empty()) {
-      next = std::upper_bound(names->begin(), names->end(), call.request().after());
-    }
-    size_t bytes = 0;
-    for (uint32_t count = 0; next != names->end() && count < kMaxListedNames; ++count, ++next) {
-      bytes += next->size();
-      if (bytes > kMaxListedBytes) break;
-      call.reply()->add_names(std::move(*next));
-    }
-    call.reply()->set_has_more(next != names->end());
+    absl::StatusOr<ServedFolder::Listing> listing =
+        folder_.List(call.request().name(), call.request().after());
+    if (!listing.ok()) return listing.status();
+    for (std::string& name : listing->names) call.reply()->add_names(std::move(name));
+    call.reply()->set_has_more(listing->has_more);
     return absl::OkStatus();
   });
 }
