@@ -178,6 +178,23 @@ class Client {
     held.set_generation(reply.generation());
     return held;
   }
+  // Asks for all before one is answered; how many it got.
+  size_t LockAtOnce(const std::vector<std::string>& names) {
+    std::vector<wire::LockReply> replies(names.size());
+    std::atomic<size_t> ended{0};
+    std::atomic<size_t> given{0};
+    for (size_t i = 0; i < names.size(); ++i) {
+      wire::LockRequest request;
+      request.set_session(session());
+      request.set_name(names[i]);
+      stub_.Lock(request, &replies[i], kPatient, [&](const absl::Status& status) {
+        if (status.ok()) ++given;
+        ++ended;
+      });
+    }
+    while (ended < names.size()) Unlock("no lock").IgnoreError();  // answers come meanwhile
+    return given;
+  }
   absl::Status Unlock(const std::string& name) {
     wire::UnlockRequest request;
     request.set_session(session());
@@ -324,6 +341,7 @@ TEST_F(FileServiceTest, ASessionHasSoManyFilesAndNoMore) {
   limit.rlim_cur = limit.rlim_max;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
   if (limit.rlim_max < 2 * kMaxOpenFiles) GTEST_SKIP() << "the system has too few descriptors";
+  Restart(0);  // it looks at the limit when it begins
   files_.Put("file", "text");
   const auto client = Attached('a');
   for (uint32_t i = 0; i < kMaxOpenFiles; ++i) {
@@ -336,7 +354,46 @@ TEST_F(FileServiceTest, ASessionHasSoManyFilesAndNoMore) {
   EXPECT_TRUE(client->Open("file", wire::OpenRequest::READ).ok());
 }
 
+// Some sessions with all the files that one may have took the last descriptor of the process, and
+// nobody could connect any more. What is being closed counts: it was closed behind all that others
+// had asked for.
+TEST_F(FileServiceTest, AllSessionsTogetherLeaveDescriptorsForOthers) {
+  server_.reset();
+  FileServer::Options options;
+  options.max_open_files = 8;
+  server_ = std::make_unique<FileServer>(files_.path(), options);
+  files_.Put("file", "text");
+  const auto one = Attached('a');
+  const auto other = Attached('b');
+  uint64_t handle = 0;
+  for (int i = 0; i < 8; ++i) {
+    const auto opened = (i % 2 == 0 ? one : other)->Open("file", wire::OpenRequest::READ);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    if (i == 0) handle = *opened;
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(one->Open("file", wire::OpenRequest::READ).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(other->Open("file", wire::OpenRequest::READ).status()));
+  EXPECT_TRUE(other->Lock("LOCK").ok());
+  EXPECT_TRUE(Attached('c')->Change(wire::ChangeRequest::SYNC_FOLDER, "").ok());
+  ASSERT_TRUE(one->Close(handle).ok());
+  auto again = other->Open("file", wire::OpenRequest::READ);
+  while (absl::IsResourceExhausted(again.status())) {  // until it is closed
+    again = other->Open("file", wire::OpenRequest::READ);
+  }
+  EXPECT_TRUE(again.ok()) << again.status();
+}
+
 // --- locks ---------------------------------------------------------------------------------------
+
+// Those on their way did not count: a client that asked for many at once had 100 and more, and
+// could not attach again, for it named too many.
+TEST_F(FileServiceTest, ASessionHasSoManyLocksThoughItAsksForAllAtOnce) {
+  std::vector<std::string> names;
+  for (uint32_t i = 0; i < 3 * kMaxLocks; ++i) names.push_back("LOCK" + std::to_string(i));
+  const auto client = Attached('a');
+  EXPECT_EQ(client->LockAtOnce(names), kMaxLocks);
+  EXPECT_TRUE(absl::IsResourceExhausted(client->Lock("another").status()));
+}
 
 TEST_F(FileServiceTest, ALockIsOneClients) {
   const auto one = Attached('a');
