@@ -236,18 +236,17 @@ absl::StatusOr<ServedFolder::Listing> ServedFolder::List(std::string_view name,
                            (!end.has_value() || found < *end);
     if (is_wanted && names.emplace(found).second) bytes += found.size();
     while (names.size() > kMaxListedNames || bytes > kMaxListedBytes) {
-      end = std::move(names.extract(std::prev(names.end())).value());
-      bytes -= end->size();
+      const auto last = std::prev(names.end());
+      end = *last;
+      bytes -= last->size();
+      names.erase(last);
     }
     errno = 0;
   }
   if (errno != 0) return FileError(errno, StrCat("list ", Quoted(name)));
   Listing result;
   result.has_more = end.has_value();
-  result.names.reserve(names.size());
-  while (!names.empty()) {
-    result.names.push_back(std::move(names.extract(names.begin()).value()));
-  }
+  result.names.assign(names.begin(), names.end());
   return result;
 }
 
