@@ -116,6 +116,7 @@ class RaftNetwork::Member final : public wire::RaftMember::Service {
       status = encoded.ring().has_place() ? TakeFromRing(encoded, &message)
                                           : Take(context, encoded, &message);
     }
+    if (status.ok()) status = network_.CheckForLibraft(message.message());
     if (!status.ok()) return Refuse(context, std::move(status));
     network_.HandOver(message.Release());
     return absl::OkStatus();
@@ -129,7 +130,14 @@ class RaftNetwork::Member final : public wire::RaftMember::Service {
     if (!told.ok()) return told.status();
     const absl::StatusOr<char*> payload = network_.rings_->Take(encoded, *told);
     if (!payload.ok()) return payload.status();
-    return message->Decode(encoded, *payload);
+    // What libraft decodes must not change behind the look at it: the peer can still write there.
+    const auto& types = encoded.append_entries().entry_types();
+    if (std::find(types.begin(), types.end(), uint32_t{RAFT_CHANGE}) == types.end()) {
+      return message->Decode(encoded, *payload);
+    }
+    if (absl::Status status = message->Decode(encoded); !status.ok()) return status;
+    if (*told > 0) std::memcpy(message->payload(), *payload, *told);
+    return absl::OkStatus();
   }
 
   static absl::Status Take(const ServerContext& context, const wire::Message& encoded,
@@ -165,8 +173,9 @@ class RaftNetwork::Member final : public wire::RaftMember::Service {
     ServerContext& context = fetching->call.context();
     if (!status.ok()) return fetching->call.Finish(Refuse(context, std::move(status)));
     const Slice into = fetching->place->slice();
-    context.bulk().Fetch(fetching->call.request().payload(), into,
-                         [this, fetching](absl::Status fetched) { End(*fetching, fetched); });
+    context.bulk().Fetch(
+        fetching->call.request().payload(), into,
+        [this, fetching](absl::Status fetched) { End(*fetching, std::move(fetched)); });
   }
 
   absl::Status Begin(Fetching& fetching) {
@@ -194,13 +203,17 @@ class RaftNetwork::Member final : public wire::RaftMember::Service {
     return absl::OkStatus();
   }
 
-  void End(Fetching& fetching, const absl::Status& fetched) {
+  void End(Fetching& fetching, absl::Status fetched) {
     fetching.place.reset();
+    if (fetched.ok() && network_.state_ == State::kStarted) {
+      fetched = network_.CheckForLibraft(fetching.message.message());
+      if (!fetched.ok()) fetched = Refuse(fetching.call.context(), std::move(fetched));
+    }
     if (fetched.ok() && network_.state_ == State::kStarted) {
       ++network_.stats_.large_received;
       network_.HandOver(fetching.message.Release());
     }
-    fetching.call.Finish(fetched);
+    fetching.call.Finish(std::move(fetched));
   }
 
   absl::Status Refuse(const ServerContext& context, absl::Status why) {
@@ -653,6 +666,21 @@ absl::Status RaftNetwork::HearOfRings(const ServerContext& context, const wire::
   absl::Status heard = remote_writes_->Hear(message, incarnation, channel, is_member);
   if (rings_ == nullptr || !heard.ok()) return heard;
   return rings_->Hear(message, incarnation, channel, is_member);
+}
+
+// What libraft only asserts, and is built without its assertions: a leader takes what another
+// leader of its term says for a follower's, and its list of members for a leader's address.
+absl::Status RaftNetwork::CheckForLibraft(const raft_message& message) const {
+  const auto* const raft = static_cast<const struct raft*>(io_->data);
+  const raft_term term = message.type == RAFT_IO_APPEND_ENTRIES     ? message.append_entries.term
+                         : message.type == RAFT_IO_INSTALL_SNAPSHOT ? message.install_snapshot.term
+                                                                    : 0;
+  if (term != 0 && raft->state == RAFT_LEADER && raft->current_term == term) {
+    return absl::InvalidArgumentError(StrCat("member ", message.server_id,
+                                             " says that it leads in term ", term,
+                                             ", in which this one was elected"));
+  }
+  return CheckChanges(message);
 }
 
 void RaftNetwork::HandOver(raft_message* message) {

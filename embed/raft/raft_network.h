@@ -31,8 +31,10 @@
 // proves nothing: where others reach the port, ServerOptions::security and ::authorizer say who is
 // a member. A member is reached where the group's configuration says; what a peer tells of its
 // address counts for those that are not in it, which are few (kMaxStrangers). An entry's bytes are
-// the state machine's matter, but for those of RAFT_CHANGE, which libraft decodes: a member is
-// trusted that far.
+// the state machine's matter, but for those of RAFT_CHANGE, which libraft decodes: they are looked
+// at here. What a member says of terms and logs is believed, as Raft believes it: one that lies can
+// make others lose what is acknowledged, and one that contradicts what is committed ends libraft
+// (RAFT_UNAVAILABLE).
 //
 // Entries go by messages, or, where both members say kRing, by writes into a ring in the receiver's
 // memory and a message that says where they lie (raft_ring.h): their bytes pass through neither
@@ -211,6 +213,8 @@ class RaftNetwork {
   void OnUnsent(const Sending& sending);
   void OnSent(std::list<Sending>::iterator sending, const absl::Status& status);
   void CloseWhenQuiet();
+  // INVALID_ARGUMENT: a message that would have libraft, which trusts members, use memory wrongly.
+  absl::Status CheckForLibraft(const raft_message& message) const;
   // The message of a peer, whose payload is there. Hands it to libraft, or drops it.
   void HandOver(raft_message* message);
   absl::Status CheckSender(const ServerContext& context, const wire::Message& message);

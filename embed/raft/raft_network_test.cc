@@ -167,6 +167,60 @@ TEST(RaftNetwork, AMemberIsReachedWhereTheConfigurationSaysAndNotWhereAPeerTells
   ASSERT_TRUE(group.AllHave(1));
 }
 
+// A member that said it led in the term of another leader ended that one's process by one message:
+// libraft asserts that there is no such leader, is built without assertions, and took its list of
+// members for a follower's note of who leads. Bytes that are no configuration, in an entry that has
+// one, it read beyond their end.
+TEST(RaftNetwork, WhoSaysThatHeLeadsInALeadersTermIsRefused) {
+  RaftGroup group(/*seed=*/16, {1, 2, 3});
+  ASSERT_TRUE(group.Commit("before"));
+  RaftMachine& leader = *group.Leader();
+  const raft_id liar_id = leader.id() == 3 ? 2 : 3;
+  group.Kill(liar_id);
+  ServerOptions options;
+  options.peer_id = RaftNetwork::PeerName("raft", liar_id);
+  auto liar = Server::Create(group.network().Node("liar"), options);
+  ASSERT_TRUE(liar.ok());
+  ASSERT_TRUE((*liar)->Listen("sim:liar").ok());
+  auto channel = (*liar)->OpenPeer(RaftNetwork::PeerName("raft", leader.id()),
+                                   RaftMachine::Address(leader.id()), {});
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  wire::Message message;
+  message.set_from(liar_id);
+  message.set_from_address(RaftMachine::Address(liar_id));
+  const raft_term term = leader.get()->current_term;
+  const auto is_refused = [&] {
+    const RaftNetworkStats before = leader.network().stats();
+    wire::RaftMember::Stub(**channel).Deliver(message, {}, [](const absl::Status&) {});
+    return group.RunUntil([&] { return leader.network().stats().refused > before.refused; });
+  };
+  message.mutable_append_entries()->set_term(term);
+  EXPECT_TRUE(is_refused());
+  wire::InstallSnapshot* const snapshot = message.mutable_install_snapshot();
+  snapshot->set_term(term);
+  snapshot->set_last_index(1000);
+  snapshot->set_last_term(term);
+  wire::Server* const member = snapshot->add_configuration();
+  member->set_id(liar_id);
+  member->set_address(RaftMachine::Address(liar_id));
+  member->set_role(RAFT_VOTER);
+  EXPECT_TRUE(is_refused());
+  // Of a term to come.
+  wire::AppendEntries* const entries = message.mutable_append_entries();
+  entries->set_term(term + 1);
+  entries->set_prev_log_index(1);
+  entries->set_prev_log_term(1);
+  entries->add_entry_terms(term + 1);
+  entries->add_entry_types(RAFT_CHANGE);
+  entries->add_entry_bytes(1);
+  message.set_payload("\x01");
+  EXPECT_TRUE(is_refused());
+
+  EXPECT_TRUE(leader.leads());
+  EXPECT_EQ(leader.get()->current_term, term);
+  ASSERT_TRUE(group.Commit("after"));
+}
+
 // Every name that a peer took made a channel, which stayed.
 TEST(RaftNetwork, PeersThatAreNoMembersAreFew) {
   RaftGroup group(/*seed=*/9, {1});

@@ -10,12 +10,11 @@
 #include "core/check.h"
 #include "embed/raft/raft_io_table.h"
 #include "embed/raft/raft_log.h"
+#include "embed/raft/raft_wire.h"
 
 namespace weft::embed {
 namespace {
 
-// The first byte of an encoded configuration.
-constexpr uint8_t kEncoding = 1;
 // Of bytes: libraft makes a configuration's a multiple of it, and a barrier of as many.
 constexpr size_t kWord = 8;
 
@@ -67,38 +66,6 @@ raft_term TermOfLeader(const raft_message& message) {
 
 // --- configurations ------------------------------------------------------------------------------
 
-// Of an entry: its encoding, a count, and of each member its id, its address with a zero behind it,
-// and its role; numbers are little-endian, of 8 bytes, the role is of one. `behind`: the bytes that
-// follow: libraft leaves as many as make it a multiple of kWord.
-bool Decode(const raft_buffer& buffer, raft_configuration* to, size_t* behind = nullptr) {
-  std::string_view rest(static_cast<const char*>(buffer.base), buffer.len);
-  const auto take = [&rest](size_t bytes, uint64_t* value) {
-    if (rest.size() < bytes) return false;
-    *value = 0;
-    for (size_t i = 0; i < bytes; ++i) {
-      *value |= uint64_t{static_cast<uint8_t>(rest[i])} << (8 * i);
-    }
-    rest.remove_prefix(bytes);
-    return true;
-  };
-  uint64_t encoding = 0;
-  uint64_t count = 0;
-  if (!take(1, &encoding) || encoding != kEncoding || !take(8, &count)) return false;
-  for (uint64_t i = 0; i < count; ++i) {
-    uint64_t id = 0;
-    uint64_t role = 0;
-    if (!take(8, &id)) return false;
-    const size_t end = rest.find('\0');
-    if (end == std::string_view::npos) return false;
-    const char* const address = rest.data();
-    rest.remove_prefix(end + 1);
-    if (!take(1, &role)) return false;
-    if (raft_configuration_add(to, id, address, static_cast<int>(role)) != 0) return false;
-  }
-  if (behind != nullptr) *behind = rest.size();
-  return true;
-}
-
 // Those at its end, if they are no more than what libraft 0.15 leaves: more than that has been
 // written, by a later release say, and means something to other members.
 size_t UnwrittenBytes(const raft_entry& entry) {
@@ -107,7 +74,7 @@ size_t UnwrittenBytes(const raft_entry& entry) {
   size_t behind = 0;
   raft_configuration configuration;
   raft_configuration_init(&configuration);
-  const bool decoded = Decode(entry.buf, &configuration, &behind);
+  const bool decoded = DecodeConfiguration(entry.buf, &configuration, &behind);
   raft_configuration_close(&configuration);
   return decoded && behind < kWord ? behind : 0;
 }
@@ -312,8 +279,8 @@ void RaftRepair::BeforeMessage(const raft_message& message) {
   raft_configuration earlier;
   raft_configuration_init(&earlier);
   raft_index index = LastChangeBefore(raft->log, conflict);
-  const bool is_known =
-      index != 0 ? Decode(EntryAt(raft->log, index)->buf, &earlier) : Copy(snapshot_, &earlier);
+  const bool is_known = index != 0 ? DecodeConfiguration(EntryAt(raft->log, index)->buf, &earlier)
+                                   : Copy(snapshot_, &earlier);
   if (index == 0) index = snapshot_index_;
   if (!is_known || index == 0) return raft_configuration_close(&earlier);
   raft_configuration_close(&raft->configuration);

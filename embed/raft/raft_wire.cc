@@ -11,6 +11,9 @@
 namespace weft::embed {
 namespace {
 
+// The first byte of an encoded configuration.
+constexpr uint8_t kEncoding = 1;
+
 absl::Status Invalid(std::string_view what) {
   return absl::InvalidArgumentError(StrCat("not a message of a Raft group: ", what));
 }
@@ -159,6 +162,52 @@ void CopyPayload(const raft_message& message, char* to) {
   });
 }
 
+// Its encoding, a count, and of each member its id, its address with a zero behind it, and its
+// role; numbers are little-endian, of 8 bytes, the role is of one.
+bool DecodeConfiguration(const raft_buffer& bytes, raft_configuration* to, size_t* behind) {
+  std::string_view rest(static_cast<const char*>(bytes.base), bytes.len);
+  const auto take = [&rest](size_t size, uint64_t* value) {
+    if (rest.size() < size) return false;
+    *value = 0;
+    for (size_t i = 0; i < size; ++i) {
+      *value |= uint64_t{static_cast<uint8_t>(rest[i])} << (8 * i);
+    }
+    rest.remove_prefix(size);
+    return true;
+  };
+  uint64_t encoding = 0;
+  uint64_t count = 0;
+  if (!take(1, &encoding) || encoding != kEncoding || !take(8, &count)) return false;
+  if (count == 0 || count > kMaxServers) return false;
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t id = 0;
+    uint64_t role = 0;
+    if (!take(8, &id) || id == 0) return false;
+    const size_t end = rest.find('\0');
+    if (end == std::string_view::npos || end > kMaxRaftAddressBytes) return false;
+    const char* const address = rest.data();
+    rest.remove_prefix(end + 1);
+    if (!take(1, &role)) return false;
+    if (raft_configuration_add(to, id, address, static_cast<int>(role)) != 0) return false;
+  }
+  if (behind != nullptr) *behind = rest.size();
+  return true;
+}
+
+absl::Status CheckChanges(const raft_message& message) {
+  if (message.type != RAFT_IO_APPEND_ENTRIES) return absl::OkStatus();
+  for (unsigned i = 0; i < message.append_entries.n_entries; ++i) {
+    const raft_entry& entry = message.append_entries.entries[i];
+    if (entry.type != RAFT_CHANGE) continue;
+    raft_configuration configuration;
+    raft_configuration_init(&configuration);
+    const bool decoded = DecodeConfiguration(entry.buf, &configuration);
+    raft_configuration_close(&configuration);
+    if (!decoded) return Invalid("a change of members that names none, or too many");
+  }
+  return absl::OkStatus();
+}
+
 void DiscardReceived(raft_message* message) {
   if (message->type == RAFT_IO_APPEND_ENTRIES) {
     raft_append_entries& from = message->append_entries;
@@ -240,6 +289,7 @@ absl::Status ReceivedMessage::DecodeEntries(const wire::AppendEntries& from, cha
     if (type != RAFT_COMMAND && type != RAFT_BARRIER && type != RAFT_CHANGE) {
       return Invalid("the type of an entry");
     }
+    if (from.entry_terms(static_cast<int>(i)) == 0) return Invalid("an entry of term 0");
     if (!AddTo(from.entry_bytes(static_cast<int>(i)), &sum)) return Invalid("lengths of entries");
   }
   raft_append_entries& to = message_.append_entries;
@@ -268,6 +318,9 @@ absl::Status ReceivedMessage::DecodeEntries(const wire::AppendEntries& from, cha
 absl::Status ReceivedMessage::DecodeSnapshot(const wire::InstallSnapshot& from) {
   uint64_t sum = 0;
   if (!AddTo(from.data_bytes(), &sum)) return Invalid("its snapshot's length");
+  if (from.last_index() == 0 || from.configuration().empty()) {
+    return Invalid("a snapshot of no entry, or without members");
+  }
   if (static_cast<size_t>(from.configuration_size()) > kMaxServers)
     return Invalid("too many servers");
   raft_install_snapshot& to = message_.install_snapshot;

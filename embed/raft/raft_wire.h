@@ -44,6 +44,15 @@ absl::Cord GatherPayload(const raft_message& message);
 // The same, copied to `to`, which has PayloadBytes().
 void CopyPayload(const raft_message& message, char* to);
 
+// The members that an entry of RAFT_CHANGE has, into *to, which is empty. False: these bytes are no
+// configuration, or one with more than the bounds above; *to has some of it then. `behind`: how
+// many bytes follow: libraft leaves as many as make them a multiple of 8.
+bool DecodeConfiguration(const raft_buffer& bytes, raft_configuration* to,
+                         size_t* behind = nullptr);
+// Of a message whose payload is there: INVALID_ARGUMENT where an entry of RAFT_CHANGE has no
+// configuration. libraft 0.15 decodes it without a look at where its bytes end.
+absl::Status CheckChanges(const raft_message& message);
+
 // Frees what a message points to that libraft would have taken.
 void DiscardReceived(raft_message* message);
 
@@ -66,6 +75,7 @@ class ReceivedMessage {
   char* payload() { return payload_; }
   size_t payload_bytes() const { return payload_bytes_; }
 
+  const raft_message& message() const { return message_; }
   // For raft_io's receive callback, which takes what the message points to. The sender's address
   // is the encoded message's, which has to stay during that call. REQUIRES: the payload is there.
   raft_message* Release();

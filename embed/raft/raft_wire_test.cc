@@ -166,7 +166,11 @@ TEST(RaftWire, WhatNoMemberSendsIsRefused) {
     m.mutable_append_entries()->set_entry_bytes(0, uint64_t{1} << 62);
     m.mutable_append_entries()->set_entry_bytes(1, uint64_t{1} << 62);
   }));
+  EXPECT_TRUE(refuses([](wire::Message& m) { m.mutable_append_entries()->set_entry_terms(0, 0); }));
   EXPECT_TRUE(refuses([](wire::Message& m) { m.mutable_request_vote()->set_candidate_id(3); }));
+  EXPECT_TRUE(refuses([](wire::Message& m) {  // without members
+    m.mutable_install_snapshot()->set_last_index(40);
+  }));
   EXPECT_TRUE(refuses([](wire::Message& m) {
     m.mutable_install_snapshot()->add_configuration()->set_address("a:1");
   }));
@@ -177,6 +181,46 @@ TEST(RaftWire, WhatNoMemberSendsIsRefused) {
       server->set_address("a:1");
     }
   }));
+}
+
+// libraft decodes the members of a change without a look at where its bytes end, and compares each
+// with all before it.
+TEST(RaftWire, AChangeOfMembersIsDecodedBeforeLibraftDoes) {
+  const auto number = [](uint64_t value) {
+    std::string bytes;
+    for (int shift = 0; shift < 64; shift += 8) bytes.push_back(static_cast<char>(value >> shift));
+    return bytes;
+  };
+  const auto member = [&](uint64_t id, const std::string& address, char role = RAFT_VOTER) {
+    return number(id) + address + '\0' + role;
+  };
+  const auto check = [](std::string bytes) {
+    raft_entry entry = {1, RAFT_CHANGE, {bytes.data(), bytes.size()}, nullptr};
+    raft_message message = {};
+    message.type = RAFT_IO_APPEND_ENTRIES;
+    message.append_entries.entries = &entry;
+    message.append_entries.n_entries = 1;
+    const absl::Status status = CheckChanges(message);
+    entry.type = RAFT_COMMAND;
+    EXPECT_TRUE(CheckChanges(message).ok()) << "what a command has is the state machine's matter";
+    return status;
+  };
+  const std::string two = '\1' + number(2) + member(1, "a:1") + member(2, "b:2", RAFT_SPARE);
+  EXPECT_TRUE(check(two).ok());
+  EXPECT_TRUE(check(two + std::string(7, '\0')).ok()) << "up to a multiple of eight";
+  for (size_t bytes = 0; bytes < two.size(); ++bytes) {
+    EXPECT_FALSE(check(two.substr(0, bytes)).ok()) << bytes << " bytes of " << two.size();
+  }
+  EXPECT_FALSE(check('\2' + two.substr(1)).ok()) << "another encoding";
+  EXPECT_FALSE(check('\1' + number(0)).ok()) << "nobody";
+  EXPECT_FALSE(check('\1' + number(~uint64_t{0}) + member(1, "a:1")).ok());
+  EXPECT_FALSE(check('\1' + number(1) + member(0, "a:1")).ok());
+  EXPECT_FALSE(check('\1' + number(1) + member(1, "a:1", 77)).ok()) << "no such role";
+  EXPECT_FALSE(check('\1' + number(1) + member(1, std::string(257, 'a'))).ok());
+  EXPECT_FALSE(check('\1' + number(2) + member(1, "a:1") + member(1, "b:2")).ok()) << "twice";
+  std::string many = '\1' + number(kMaxServers + 1);
+  for (uint64_t id = 1; id <= kMaxServers + 1; ++id) many += member(id, std::to_string(id));
+  EXPECT_FALSE(check(many).ok());
 }
 
 // libraft frees a batch by the first entry that has it.

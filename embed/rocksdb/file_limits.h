@@ -36,6 +36,7 @@ inline constexpr size_t kMaxNameParts = 16;
 
 // Of one reply: 256 KiB of names of the longest kind, 64 KiB of RocksDB's.
 inline constexpr uint32_t kMaxListedNames = 1024;
+inline constexpr size_t kMaxListedBytes = size_t{256} << 10;
 
 // Nobody guesses 128 bits.
 inline constexpr size_t kFileClientIdBytes = 16;

@@ -1,6 +1,7 @@
 #include "embed/rocksdb/file_service.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,9 +19,6 @@
 
 namespace weft::embed {
 namespace {
-
-// Of names of one ListReply, beside kMaxListedNames.
-constexpr size_t kMaxListedBytes = size_t{256} << 10;
 
 MutableByteSpan BytesOf(std::string* text) {
   return {reinterpret_cast<std::byte*>(text->data()), text->size()};
@@ -44,6 +42,12 @@ absl::Status WriteRecord(const Descriptor& file, const LockRecord& record) {
   return StatusFromErrno(errno, "sync the record of a lock");
 }
 
+uint64_t DefaultOpenFiles() {
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMaxOpenFiles;
+  return limit.rlim_cur / 4 * 3;
+}
+
 std::optional<ServedFolder::Mode> ModeOf(wire::OpenRequest::Mode mode) {
   switch (mode) {
     case wire::OpenRequest::READ:
@@ -59,9 +63,13 @@ std::optional<ServedFolder::Mode> ModeOf(wire::OpenRequest::Mode mode) {
 
 }  // namespace
 
-FileService::OpenFile::OpenFile(FileService& service, Descriptor file, uint64_t identity,
-                                bool writable)
-    : service(service), file(std::move(file)), identity(identity), writable(writable) {
+FileService::OpenFile::OpenFile(FileService& service, FilePlace place, Descriptor file,
+                                uint64_t identity, bool writable)
+    : service(service),
+      place(std::move(place)),
+      file(std::move(file)),
+      identity(identity),
+      writable(writable) {
   if (!writable) return;
   const std::lock_guard<std::mutex> lock(service.writers_mutex_);
   service.writers_.insert(identity);
@@ -82,6 +90,7 @@ FileService::FileService(ServedFolder& folder, LentFiles* lent, Engine& engine, 
       options_(options),
       instance_(SecureRandom64() | 1),
       started_ns_(engine.clock().NowNs()),
+      max_open_files_(options.max_open_files > 0 ? options.max_open_files : DefaultOpenFiles()),
       sessions_(
           engine, [this](Session& session) { Reclaim(session); },
           [this](Session& session) {
@@ -128,6 +137,8 @@ void FileService::Reclaim(Session& session) {
     auto locks = std::make_shared<Locks>();
     std::vector<std::string> lost;
     for (const wire::HeldLock& asked : ticket->asked.locks()) {
+      // Its client is gone: who attaches and goes without end waits for no medium.
+      if (ticket->state.load() == Sessions::State::kClosed) break;
       absl::StatusOr<HeldLock> lock = TakeLock(asked.name(), asked.generation());
       if (lock.ok()) {
         locks->emplace(asked.name(), *std::move(lock));
@@ -204,15 +215,22 @@ void FileService::StartOpen(UnaryCall<wire::OpenRequest, wire::OpenReply> call) 
     return call.Finish(absl::ResourceExhaustedError(
         StrCat(kMaxOpenFiles, " files are open; set max_open_files below that")));
   }
+  FilePlace file_place(&open_files_);
+  if (open_files_.fetch_add(1) >= max_open_files_) {
+    return call.Finish(absl::ResourceExhaustedError(
+        StrCat(max_open_files_, " files of all clients are open; close some, here or elsewhere")));
+  }
   ++(*ticket)->opening;
   RunOnPoolThen(
       std::move(call), *std::move(ticket),
-      [this, mode = *mode, writable](auto& call) -> absl::StatusOr<std::shared_ptr<OpenFile>> {
+      [this, mode = *mode, writable, file_place = std::move(file_place)](
+          auto& call) mutable -> absl::StatusOr<std::shared_ptr<OpenFile>> {
         WEFT_ASSIGN_OR_RETURN(Descriptor file, folder_.OpenFile(call.request().name(), mode));
         WEFT_ASSIGN_OR_RETURN(const ServedFolder::Facts facts, ServedFolder::FactsOf(file));
         call.reply()->set_bytes(facts.bytes);
         call.reply()->set_identity(facts.identity);
-        auto opened = std::make_shared<OpenFile>(*this, std::move(file), facts.identity, writable);
+        auto opened = std::make_shared<OpenFile>(*this, std::move(file_place), std::move(file),
+                                                 facts.identity, writable);
         if (writable && lent_ != nullptr) lent_->Forget(facts.identity);
         return opened;
       },
@@ -312,13 +330,15 @@ void FileService::StartLend(UnaryCall<wire::LendRequest, wire::LendReply> call) 
   Session& session = **ticket;
   absl::StatusOr<std::shared_ptr<OpenFile>> file = FileOf(session, call.request().handle());
   if (!file.ok()) return call.Finish(file.status());
-  if ((*file)->loan == nullptr && session.lent >= kMaxLentFiles) {
+  if ((*file)->loan == nullptr && session.lent + session.lending >= kMaxLentFiles) {
     return call.Finish(absl::ResourceExhaustedError(
         StrCat(kMaxLentFiles, " files are lent to this session; read by calls")));
   }
+  ++session.lending;
   RunOnPoolThen(
       std::move(call), *std::move(ticket), [this, file = *file](auto&) { return LendFile(*file); },
       [file = *file](Session& session, auto& call, absl::StatusOr<LentFiles::Loan> loan) {
+        --session.lending;
         if (!loan.ok()) return loan.status();
         if (!session.files.contains(call.request().handle())) {
           return absl::AbortedError("the file was closed");
@@ -403,19 +423,11 @@ void FileService::StartList(UnaryCall<wire::ListRequest, wire::ListReply> call) 
   absl::StatusOr<Ticket> ticket = Admit(call.request().session(), Kind::kReads);
   if (!ticket.ok()) return call.Finish(ticket.status());
   RunOnPool(std::move(call), *std::move(ticket), [this](auto& call) {
-    absl::StatusOr<std::vector<std::string>> names = folder_.List(call.request().name());
-    if (!names.ok()) return names.status();
-    auto next = names->begin();
-    if (!call.request().after().empty()) {
-      next = std::upper_bound(names->begin(), names->end(), call.request().after());
-    }
-    size_t bytes = 0;
-    for (uint32_t count = 0; next != names->end() && count < kMaxListedNames; ++count, ++next) {
-      bytes += next->size();
-      if (bytes > kMaxListedBytes) break;
-      call.reply()->add_names(std::move(*next));
-    }
-    call.reply()->set_has_more(next != names->end());
+    absl::StatusOr<ServedFolder::Listing> listing =
+        folder_.List(call.request().name(), call.request().after());
+    if (!listing.ok()) return listing.status();
+    for (std::string& name : listing->names) call.reply()->add_names(std::move(name));
+    call.reply()->set_has_more(listing->has_more);
     return absl::OkStatus();
   });
 }

@@ -15,8 +15,8 @@
 // process has granted it (0: it was given back).
 //
 // Limits: for each connection those of LimitServer(), which come to 64 requests and 64 MiB; for
-// each session those of file_limits.h; for all the pool of buffers. What would be more is refused
-// with RESOURCE_EXHAUSTED, and was not run.
+// each session those of file_limits.h; for all the pool of buffers, and files that are open. What
+// would be more is refused with RESOURCE_EXHAUSTED, and was not run.
 //
 // Threads: handlers on the engine's thread. The rest from one thread.
 // Lifetime: folder, files, engine and buffers outlive it; it outlives the server. REQUIRES: the
@@ -26,6 +26,7 @@
 //   carried out.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -51,6 +52,10 @@ namespace weft::embed {
 
 struct FileServiceOptions {
   int threads = 8;  // system calls at once that wait for the disk
+  // Files of all sessions that are open, on their way, or being closed: beside kMaxOpenFiles of
+  // each, so that descriptors are left for connections and locks. 0: three quarters of those that
+  // the system lets this process have now (RLIMIT_NOFILE).
+  uint64_t max_open_files = 0;
   uint64_t lock_grace_us = kLockGraceUs;
 };
 
@@ -84,11 +89,19 @@ class FileService final : public wire::Files::Service {
  private:
   enum class Kind : uint8_t { kReads = 1, kChanges = 2 };
 
+  struct LeavePlace {
+    void operator()(std::atomic<uint64_t>* places) const { places->fetch_sub(1); }
+  };
+  // One of max_open_files.
+  using FilePlace = std::unique_ptr<std::atomic<uint64_t>, LeavePlace>;
+
   // A handle's. It goes on a thread of the pool: close(2) may wait.
   struct OpenFile {
-    OpenFile(FileService& service, Descriptor file, uint64_t identity, bool writable);
+    OpenFile(FileService& service, FilePlace place, Descriptor file, uint64_t identity,
+             bool writable);
     ~OpenFile();
     FileService& service;
+    const FilePlace place;
     const Descriptor file;
     const uint64_t identity;
     const bool writable;
@@ -105,8 +118,9 @@ class FileService final : public wire::Files::Service {
     uint64_t last_handle = 0;
     uint32_t opening = 0;  // handles on their way
     uint32_t lent = 0;     // loans
-    Locks locks = {};
+    uint32_t lending = 0;  // loans on their way
     uint32_t locking = 0;  // locks on their way
+    Locks locks = {};
   };
   using Sessions = ServerSessions<wire::AttachReply, OfSession>;
   using Session = Sessions::Session;
@@ -144,6 +158,8 @@ class FileService final : public wire::Files::Service {
   const FileServiceOptions options_;
   const uint64_t instance_;  // of this process, in the locks' records; never 0
   const uint64_t started_ns_;
+  const uint64_t max_open_files_;
+  std::atomic<uint64_t> open_files_{0};
 
   Sessions sessions_;
 

@@ -9,6 +9,9 @@
 namespace weft::embed {
 namespace {
 
+// As long as the destructor of what is exported waits: many times a round trip.
+constexpr uint64_t kHolderPatienceUs = 1'000'000;
+
 absl::Status FileChanged() { return absl::DataLossError("the file changed while it was read"); }
 
 }  // namespace
@@ -118,7 +121,13 @@ void LentFiles::Forget(uint64_t identity) {
   changed_.wait(lock, [entry] { return entry->is_ready_ || !entry->failure_.ok(); });
   const bool is_lent = entry->is_ready_;
   lock.unlock();
-  if (is_lent) entry->memory_->Revoke(/*grace_us=*/0);
+  // Where a client has to answer for it (ofi_tcp, some cards), one that does not ends its
+  // connection, and holds up no other one's files.
+  if (is_lent && entry->memory_->Revoke(/*grace_us=*/0, kHolderPatienceUs) ==
+                     ExportedMemory::Revoked::kPinned) {
+    entry->memory_->EndHolders();
+    entry->memory_->Revoke(/*grace_us=*/0);
+  }
 }
 
 uint64_t LentFiles::bytes() {

@@ -296,7 +296,8 @@ void RemoteCache::Ask() {
   RemoteMemoryOptions options;
   options.timeout_us = kTimeoutUs;
   auto remote = RemoteMemory::Open(*channel_, reply.memory(), options);
-  if (!remote.ok() || (*remote)->size() < kMinBytes) return;
+  // No more than was asked for: the index grows with what is in the memory.
+  if (!remote.ok() || (*remote)->size() < kMinBytes || (*remote)->size() > options_.bytes) return;
   stream_.emplace(std::move(stream));
   const std::lock_guard<std::mutex> lock(mutex_);
   memory_ = std::make_shared<Memory>();

@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "embed/rocksdb/cache_service.h"
@@ -94,6 +97,42 @@ TEST_P(RemoteCacheTest, GivesWhatWasPut) {
   cache->Erase("key");
   EXPECT_EQ(Get(*cache, "key"), "");
   EXPECT_EQ(cache->stats().hits, 2u);
+}
+
+// A server that lent more than it was asked for had its clients put in as much: an index of what is
+// in the memory, in the client's own, which grew and grew.
+TEST_P(RemoteCacheTest, MoreThanWasAskedForIsNotTaken) {
+  class Generous final : public wire::Cache::Service {
+   public:
+    explicit Generous(Engine& engine)
+        : memory_(*ExportedMemory::Allocate(engine, 4 << 20, {.rights = kMayRead | kMayWrite})) {}
+    void StartBorrow(const wire::BorrowRequest& request,
+                     ServerWriter<wire::BorrowReply> stream) override {
+      if (stream_.has_value()) stream_->Finish(absl::OkStatus());  // its client is gone
+      asked_ = request.bytes();
+      memory_->handle(told_.mutable_memory());
+      stream_ = std::move(stream);
+      stream_->Write(told_, [](bool) {});
+    }
+    uint64_t asked() const { return asked_; }
+
+   private:
+    const std::unique_ptr<ExportedMemory> memory_;
+    std::atomic<uint64_t> asked_{0};
+    wire::BorrowReply told_;
+    std::optional<ServerWriter<wire::BorrowReply>> stream_;
+  };
+  const auto engine = *OpenNetworkEngine({});
+  Generous generous(*engine);
+  const auto server = *Server::Create(*engine);
+  ASSERT_TRUE(server->AddService(&generous).ok());
+  ASSERT_TRUE(server->Listen("127.0.0.1:0").ok());
+  address_ = server->address();
+  for (const uint64_t bytes : {uint64_t{2} << 20, uint64_t{4} << 20}) {
+    const auto cache = Open(bytes);
+    EXPECT_EQ(generous.asked(), bytes);
+    EXPECT_EQ(Put(*cache, "key", "value"), bytes == 4 << 20);
+  }
 }
 
 TEST_P(RemoteCacheTest, NoCodeOfTheServerRunsForIt) {

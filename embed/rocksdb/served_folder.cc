@@ -11,10 +11,12 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <fstream>
 #include <functional>
+#include <iterator>
+#include <optional>
+#include <set>
 #include <utility>
 
 #include "core/random.h"
@@ -218,21 +220,34 @@ absl::StatusOr<ServedFolder::Facts> ServedFolder::Stat(std::string_view name) {
   return facts;
 }
 
-absl::StatusOr<std::vector<std::string>> ServedFolder::List(std::string_view name) {
+absl::StatusOr<ServedFolder::Listing> ServedFolder::List(std::string_view name,
+                                                         std::string_view after) {
   WEFT_ASSIGN_OR_RETURN(Descriptor folder, OpenFolder(name));
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(::fdopendir(folder.get()), ::closedir);
   if (listing == nullptr) return FileError(errno, StrCat("list ", Quoted(name)));
   folder.Release();
-  std::vector<std::string> names;
+  std::set<std::string> names;
+  size_t bytes = 0;
+  std::optional<std::string> end;  // the least name that has no room; no greater one has any
   errno = 0;
   while (const dirent* const entry = ::readdir(listing.get())) {
     const std::string_view found = entry->d_name;
-    if (found != "." && found != "..") names.emplace_back(found);
+    const bool is_wanted = found != "." && found != ".." && (after.empty() || found > after) &&
+                           (!end.has_value() || found < *end);
+    if (is_wanted && names.emplace(found).second) bytes += found.size();
+    while (names.size() > kMaxListedNames || bytes > kMaxListedBytes) {
+      const auto last = std::prev(names.end());
+      end = *last;
+      bytes -= last->size();
+      names.erase(last);
+    }
     errno = 0;
   }
   if (errno != 0) return FileError(errno, StrCat("list ", Quoted(name)));
-  std::sort(names.begin(), names.end());
-  return names;
+  Listing result;
+  result.has_more = end.has_value();
+  result.names.assign(names.begin(), names.end());
+  return result;
 }
 
 absl::Status ServedFolder::Remove(std::string_view name) {

@@ -48,6 +48,11 @@ class ServedFolder {
     uint64_t free_bytes = 0;  // of the medium; for a user
   };
 
+  struct Listing {
+    std::vector<std::string> names;
+    bool has_more = false;
+  };
+
   // FAILED_PRECONDITION: another process serves it, and one of both may write. NOT_FOUND,
   // PERMISSION_DENIED: as the system says.
   static absl::StatusOr<std::unique_ptr<ServedFolder>> Open(const std::string& path,
@@ -64,8 +69,9 @@ class ServedFolder {
   absl::StatusOr<Descriptor> OpenFile(std::string_view name, Mode mode);
   // An empty name is the folder itself.
   absl::StatusOr<Facts> Stat(std::string_view name);
-  // All names in it, in order.
-  absl::StatusOr<std::vector<std::string>> List(std::string_view name);
+  // The first names in it that are greater than `after`, in order; empty: from the first one on.
+  // However many there are, no more than kMaxListedNames and kMaxListedBytes are in memory.
+  absl::StatusOr<Listing> List(std::string_view name, std::string_view after = {});
   absl::Status Remove(std::string_view name);
   absl::Status MakeFolder(std::string_view name);
   absl::Status RemoveFolder(std::string_view name);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "embed/rocksdb/file_limits.h"
 #include "embed/rocksdb/testing/file_server.h"
@@ -113,10 +114,44 @@ TEST_F(ServedFolderTest, WhatIsNoFileIsNotOpened) {
 }
 
 TEST_F(ServedFolderTest, ListsInOrder) {
-  EXPECT_TRUE(folder_->List("")->empty());
+  EXPECT_TRUE(folder_->List("")->names.empty());
   for (const char* name : {"b", "c", "a"}) files_.Put(name, name);
-  EXPECT_THAT(*folder_->List(""), ElementsAre("a", "b", "c"));
+  EXPECT_THAT(folder_->List("")->names, ElementsAre("a", "b", "c"));
+  EXPECT_FALSE(folder_->List("")->has_more);
+  EXPECT_THAT(folder_->List("", "a")->names, ElementsAre("b", "c"));
+  EXPECT_TRUE(folder_->List("", "c")->names.empty());
   EXPECT_TRUE(absl::IsNotFound(folder_->List("d").status()));
+}
+
+// All names of a folder were in memory before the first 1024 of them were told, for each request:
+// clients could make a million, and ask for them eight at a time.
+TEST_F(ServedFolderTest, OfManyNamesTheFirstAreListedAndThenTheNext) {
+  // Long ones, of which fewer fit than of short ones; made in no order.
+  constexpr int kLong = 1200;
+  constexpr int kShort = 1500;
+  std::vector<std::string> wanted;
+  const auto name_of = [](int number) {
+    const std::string digits = std::to_string(10'000 + number);
+    return number < kLong ? "a" + digits + std::string(240, 'x') : "b" + digits;
+  };
+  for (int i = 0; i < kLong + kShort; ++i) wanted.push_back(name_of(i));
+  for (int i = 0; i < kLong + kShort; ++i) {
+    files_.Put(name_of(static_cast<int>(i * 1009L % (kLong + kShort))), "");
+  }
+  std::vector<std::string> names;
+  bool has_more = true;
+  while (has_more) {
+    const auto listing = folder_->List("", names.empty() ? "" : names.back());
+    ASSERT_TRUE(listing.ok()) << listing.status();
+    size_t bytes = 0;
+    for (const std::string& name : listing->names) bytes += name.size();
+    EXPECT_LE(listing->names.size(), kMaxListedNames);
+    EXPECT_LE(bytes, kMaxListedBytes);
+    ASSERT_FALSE(listing->names.empty());
+    names.insert(names.end(), listing->names.begin(), listing->names.end());
+    has_more = listing->has_more;
+  }
+  EXPECT_EQ(names, wanted);
 }
 
 TEST_F(ServedFolderTest, NamesChange) {

@@ -284,6 +284,7 @@ class Member {
     kv_ = std::make_unique<KvService>(replica_.get(), state_.get());
     cluster_ = std::make_unique<ClusterService>(replica_.get(), network_.get());
     weft::ServerOptions options;
+    KvService::LimitServer(state_->limits(), &options);
     options.name = "raftkv_server";
     options.security = security;
     options.max_connections = absl::GetFlag(FLAGS_max_connections);

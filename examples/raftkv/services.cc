@@ -18,7 +18,17 @@ absl::Status StatusOf(const Outcome& outcome) {
 
 }  // namespace
 
+void KvService::LimitServer(const kv::StoreLimits& limits, weft::ServerOptions* options) {
+  constexpr uint64_t kOfAField = 32;      // tags and lengths, beside its name and value
+  constexpr uint64_t kOfARequest = 4096;  // the rest, and what is a little too large: told in words
+  options->max_request_bytes = limits.max_record_bytes + limits.max_key_bytes +
+                               limits.max_record_fields * kOfAField + kOfARequest;
+}
+
 void KvService::StartPut(weft::UnaryCall<kv::PutRequest, kv::PutReply> call) {
+  if (absl::Status status = StateMachine::Check(call.request(), state_.limits()); !status.ok()) {
+    return call.Finish(std::move(status));
+  }
   for (const kv::Field& field : call.request().fields()) {
     if (field.has_bulk()) {
       return call.Finish(absl::InvalidArgumentError(
@@ -36,6 +46,9 @@ void KvService::StartPut(weft::UnaryCall<kv::PutRequest, kv::PutReply> call) {
 }
 
 void KvService::StartDelete(weft::UnaryCall<kv::DeleteRequest, kv::DeleteReply> call) {
+  if (absl::Status status = state_.limits().CheckKey(call.request().key()); !status.ok()) {
+    return call.Finish(std::move(status));
+  }
   Command command;
   *command.mutable_remove() = call.request();
   replica_.Execute(std::move(command), [call = std::move(call)](const absl::Status& status,

@@ -82,7 +82,9 @@ SimMember::SimMember(weft::SimNetwork& network, std::string node, raft_id id, Di
   replica_ = *std::move(replica);
   kv_ = std::make_unique<KvService>(replica_.get(), state_.get());
   cluster_ = std::make_unique<ClusterService>(replica_.get(), half_.get());
-  auto server = weft::Server::Create(engine);
+  weft::ServerOptions server_options;
+  KvService::LimitServer(state_->limits(), &server_options);
+  auto server = weft::Server::Create(engine, server_options);
   WEFT_CHECK(server.ok());
   server_ = *std::move(server);
   WEFT_CHECK(server_->AddService(kv_.get()).ok());

@@ -481,6 +481,41 @@ TEST(RaftKvSimulation, TheDiskHasWrittenAllWhenItIsClosed) {
   EXPECT_EQ(member.disk_io().left_at_close(), 0u);
 }
 
+// What no state takes went to all members by the log, and each of them refused it.
+TEST(RaftKvSimulation, WhatNoStateTakesDoesNotGoIntoTheLog) {
+  weft::SimNetwork network(/*seed=*/1);
+  Disk disk;
+  SimMember member(network, "node", /*id=*/1, &disk, /*snapshot_entries=*/100, /*voters=*/{1});
+  Replica& replica = member.replica();
+  ASSERT_TRUE(
+      network.RunUntil([&] { return replica.commit_latency().count() == 1; }, 60 * kNsPerSec));
+  auto channel = weft::Channel::Open(network.Node("client"), SimMember::ClientAddress(1),
+                                     weft::ChannelOptions());
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  const kv::Kv::Stub stub(**channel);
+  absl::StatusCode code = absl::StatusCode::kOk;
+  bool ended = false;
+  const auto end = [&](const absl::Status& status) {
+    code = status.code();
+    ended = true;
+  };
+  kv::PutRequest put;
+  kv::PutReply put_reply;
+  put.set_key("a");
+  for (int i = 0; i < 257; ++i) put.add_fields();
+  stub.Put(put, &put_reply, {}, end);
+  ASSERT_TRUE(network.RunUntil([&] { return ended; }, 60 * kNsPerSec));
+  EXPECT_EQ(code, absl::StatusCode::kInvalidArgument);
+  ended = false;
+  kv::DeleteRequest remove;
+  kv::DeleteReply remove_reply;
+  remove.set_key(std::string(1025, 'k'));
+  stub.Delete(remove, &remove_reply, {}, end);
+  ASSERT_TRUE(network.RunUntil([&] { return ended; }, 60 * kNsPerSec));
+  EXPECT_EQ(code, absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(replica.stats().commands, 1u) << "that it leads";
+}
+
 // Alone, a member commits when its disk has the entry.
 TEST(RaftKvSimulation, TheLeaderTellsHowLongItsCommitsTake) {
   weft::SimNetwork network(/*seed=*/1);

@@ -449,21 +449,30 @@ absl::Status StateMachine::Find(const Batch& batch, std::string_view key, std::s
   return status.IsNotFound() ? absl::OkStatus() : ToStatus(status, "read a record");
 }
 
+// The number of fields first: a request may have millions of empty ones.
+absl::Status StateMachine::Check(const kv::PutRequest& request, const kv::StoreLimits& limits) {
+  WEFT_RETURN_IF_ERROR(limits.CheckKey(request.key()));
+  const auto count = static_cast<size_t>(request.fields_size());
+  if (count > limits.max_record_fields) return limits.CheckSize({0, count});
+  const std::vector<kv::FieldView> fields = FieldsOf(request);
+  WEFT_RETURN_IF_ERROR(limits.CheckFields(fields));
+  WEFT_RETURN_IF_ERROR(limits.CheckSize(kv::Record().SizeAfter(fields)));
+  if (request.mode() == kv::PutRequest::REPLACE || request.mode() == kv::PutRequest::UPDATE) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      StrCat("mode ", static_cast<int>(request.mode()), " is not known"));
+}
+
 absl::Status StateMachine::Put(const kv::PutRequest& request, Batch* batch, Outcome* outcome) {
   const kv::StoreLimits& limits = options_.limits;
   const std::string& key = request.key();
-  const std::vector<kv::FieldView> fields = FieldsOf(request);
-  absl::Status checked = limits.CheckKey(key);
-  if (checked.ok()) checked = limits.CheckFields(fields);
-  if (checked.ok() && request.mode() != kv::PutRequest::REPLACE &&
-      request.mode() != kv::PutRequest::UPDATE) {
-    checked = absl::InvalidArgumentError(
-        StrCat("mode ", static_cast<int>(request.mode()), " is not known"));
-  }
+  absl::Status checked = Check(request, limits);
   if (!checked.ok()) {
     Set(checked, outcome);
     return absl::OkStatus();
   }
+  const std::vector<kv::FieldView> fields = FieldsOf(request);
   std::string block;
   bool existed = false;
   WEFT_RETURN_IF_ERROR(Find(*batch, key, &block, &existed));

@@ -92,6 +92,10 @@ class StateMachine {
   StateMachine(const StateMachine&) = delete;
   StateMachine& operator=(const StateMachine&) = delete;
 
+  // Of a request before it goes into the log: INVALID_ARGUMENT where no state would take it. What
+  // passes may still be refused when it is carried out.
+  static absl::Status Check(const kv::PutRequest& request, const kv::StoreLimits& limits);
+
   // Carries out the entry at `index`. Its outcomes are in outcomes() until the next one; none, if
   // it had been applied before.
   absl::Status Apply(uint64_t index, std::string_view bytes);
@@ -100,6 +104,7 @@ class StateMachine {
   absl::Status Get(std::string_view key, kv::GetReply* reply) const;
   absl::Status Scan(const kv::ScanRequest& request, kv::ScanReply* reply) const;
 
+  const kv::StoreLimits& limits() const { return options_.limits; }
   const StateHeader& header() const { return header_; }
   // The last leader that has begun.
   const Lead& lead() const { return lead_; }

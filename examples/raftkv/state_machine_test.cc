@@ -148,6 +148,27 @@ TEST_F(StateMachineTest, WhatTheLimitsForbidChangesNothing) {
   EXPECT_EQ(state_->header().records(), 1u);
 }
 
+// What no state takes went into the log, and to all members, to be refused by each of them: one
+// request of 64 MiB, of 33 million empty fields, cost every member 5 GiB and half a minute.
+TEST_F(StateMachineTest, WhatNoStateTakesIsFoundBeforeItGoesIntoTheLog) {
+  const auto code = [](const kv::PutRequest& request) {
+    return StateMachine::Check(request, kv::StoreLimits{.max_record_bytes = 100}).code();
+  };
+  kv::PutRequest request = PutOf("a", "1").put();
+  EXPECT_EQ(code(request), absl::StatusCode::kOk);
+  request.set_mode(kv::PutRequest::UPDATE);
+  EXPECT_EQ(code(request), absl::StatusCode::kOk);
+  request.set_mode(static_cast<kv::PutRequest::Mode>(7));
+  EXPECT_EQ(code(request), absl::StatusCode::kInvalidArgument);
+  request = PutOf(std::string(1025, 'k'), "1").put();
+  EXPECT_EQ(code(request), absl::StatusCode::kInvalidArgument);
+  request = PutOf("a", std::string(101, 'x')).put();
+  EXPECT_EQ(code(request), absl::StatusCode::kInvalidArgument);
+  request = PutOf("a", "1").put();
+  for (int i = 0; i < 100'000; ++i) request.add_fields();
+  EXPECT_EQ(code(request), absl::StatusCode::kInvalidArgument);
+}
+
 TEST_F(StateMachineTest, ACallOfASessionRunsOnceAndKeepsItsOutcome) {
   OpenSession(7);
   EXPECT_TRUE(Put("a", "1", 7, 1).flag());

@@ -275,13 +275,10 @@ class Files {
 
   absl::Status ListNow(const wire::ListRequest& request, wire::ListReply* reply) {
     WEFT_RETURN_IF_ERROR(CheckSession(request.session()));
-    WEFT_ASSIGN_OR_RETURN(std::vector<std::string> names, folder_.List(request.name()));
-    auto next = names.begin();
-    if (!request.after().empty()) next = std::upper_bound(next, names.end(), request.after());
-    for (uint32_t count = 0; next != names.end() && count < kMaxListedNames; ++count, ++next) {
-      reply->add_names(std::move(*next));
-    }
-    reply->set_has_more(next != names.end());
+    WEFT_ASSIGN_OR_RETURN(ServedFolder::Listing listing,
+                          folder_.List(request.name(), request.after()));
+    for (std::string& name : listing.names) reply->add_names(std::move(name));
+    reply->set_has_more(listing.has_more);
     return absl::OkStatus();
   }
 

@@ -52,6 +52,7 @@ class FileServer {
     bool read_only = false;
     uint64_t memory_bytes = 64 << 20;  // 0: nothing is lent
     uint64_t lock_grace_us = 0;
+    uint64_t max_open_files = 0;
     std::string address = "127.0.0.1:0";
   };
 
@@ -61,7 +62,9 @@ class FileServer {
         buffers_(engine_.get(), {.max_bytes = 16 << 20}),
         lent_(*engine_, options.memory_bytes),
         service_(*folder_, options.memory_bytes > 0 ? &lent_ : nullptr, *engine_, buffers_,
-                 {.threads = 2, .lock_grace_us = options.lock_grace_us}) {
+                 {.threads = 2,
+                  .max_open_files = options.max_open_files,
+                  .lock_grace_us = options.lock_grace_us}) {
     ServerOptions server_options;
     FileService::LimitServer(&server_options);
     server_ = *Server::Create(*engine_, server_options);
