@@ -309,6 +309,7 @@ void RaftRemoteWrites::HearOffer(Peer& peer, raft_id id, const wire::RemoteWrite
   if (raft()->state != RAFT_LEADER || said.term() != raft()->current_term) return;
   GiveUpWriter(id, peer, "the member has another ring");
   const uint64_t now_ns = engine_.clock().NowNs();
+  // A member grants one in kPauseNs, by its own clock; half of it leaves room for what comes late.
   const bool is_early =
       peer.writer_since_ns != 0 && now_ns - peer.writer_since_ns < RaftRings::kPauseNs / 2;
   if (!peer.has_asked || is_early || given_up_writers_.count(id) >= RaftRings::kMaxGivenUp) return;

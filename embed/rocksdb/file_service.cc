@@ -206,7 +206,12 @@ void FileService::RunOnPoolThen(Call call, Ticket ticket, Work work, Then then) 
 
 void FileService::StartOpen(UnaryCall<wire::OpenRequest, wire::OpenReply> call) {
   const std::optional<ServedFolder::Mode> mode = ModeOf(call.request().mode());
-  if (!mode.has_value()) return call.Finish(absl::InvalidArgumentError("no such mode of opening"));
+  if (!mode.has_value()) {
+    return call.Finish(
+        absl::InvalidArgumentError(StrCat("mode ", static_cast<int>(call.request().mode()),
+                                          " of opening is not known: is the "
+                                          "client of a newer release?")));
+  }
   const bool writable = *mode != ServedFolder::Mode::kRead;
   absl::StatusOr<Ticket> ticket =
       Admit(call.request().session(), writable ? Kind::kChanges : Kind::kReads);
