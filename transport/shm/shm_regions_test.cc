@@ -240,8 +240,8 @@ TEST(RegionTable, ACopyThatEndsBehindTheEndOfItsRegionHasFailed) {
   struct sigaction stop = {};
   stop.sa_handler = Stopped::OnFault;
   ASSERT_EQ(sigaction(SIGSEGV, &stop, &before), 0);
-  for (const auto [is_read, at_once] : {std::pair(false, false), std::pair(false, true),
-                                        std::pair(true, false), std::pair(true, true)}) {
+  for (const auto& [is_read, at_once] : {std::pair(false, false), std::pair(false, true),
+                                         std::pair(true, false), std::pair(true, true)}) {
     Stopped stopped = {&table, *table.NewKey(), page, page_bytes};
     Stopped::now = &stopped;
     table.Publish(stopped.key, memory.bytes(), Access::kRemoteReadWrite);
