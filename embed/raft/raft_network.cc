@@ -511,10 +511,12 @@ int RaftNetwork::Send(raft_io* io, raft_io_send* request, const raft_message* me
 }
 
 // Nothing waits that was sent before, and no turn of the engine is made for it, as for a channel
-// that has to be opened, or for memory that is lent: libraft is on the stack. Nor is it one that
-// has to fail.
+// that has to be opened, for memory that is lent, or, outside of a turn, for a look at whom a ring
+// belongs to: libraft is on the stack. Nor is it one that has to fail.
 bool RaftNetwork::MayStartNow(const Sending& sending) const {
+  const bool is_in_ring = sending.record.has_value() || sending.message.ring().has_place();
   return unsent_.size() == 1 && sending.large_bytes == nullptr && peers_.count(sending.to) > 0 &&
+         (!is_in_ring || engine_.OnEngine()) &&
          !(HasEntries(sending) && remote_writes_->MustFail(sending.to));
 }
 

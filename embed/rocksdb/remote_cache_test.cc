@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -108,13 +109,18 @@ TEST_P(RemoteCacheTest, MoreThanWasAskedForIsNotTaken) {
         : memory_(*ExportedMemory::Allocate(engine, 4 << 20, {.rights = kMayRead | kMayWrite})) {}
     void StartBorrow(const wire::BorrowRequest& request,
                      ServerWriter<wire::BorrowReply> stream) override {
-      if (stream_.has_value()) stream_->Finish(absl::OkStatus());  // its client is gone
+      End();  // its client is gone
       asked_ = request.bytes();
       memory_->handle(told_.mutable_memory());
       stream_ = std::move(stream);
       stream_->Write(told_, [](bool) {});
     }
     uint64_t asked() const { return asked_; }
+    // In a turn of the engine. A server's end waits for streams.
+    void End() {
+      if (stream_.has_value()) stream_->Finish(absl::OkStatus());
+      stream_.reset();
+    }
 
    private:
     const std::unique_ptr<ExportedMemory> memory_;
@@ -133,6 +139,12 @@ TEST_P(RemoteCacheTest, MoreThanWasAskedForIsNotTaken) {
     EXPECT_EQ(generous.asked(), bytes);
     EXPECT_EQ(Put(*cache, "key", "value"), bytes == 4 << 20);
   }
+  std::promise<void> ended;
+  ASSERT_TRUE(engine->Post([&] {
+    generous.End();
+    ended.set_value();
+  }));
+  ended.get_future().wait();
 }
 
 TEST_P(RemoteCacheTest, NoCodeOfTheServerRunsForIt) {

@@ -72,6 +72,7 @@ TEST_F(SimNetworkTest, EachSideSeesWhoTheOtherHasProvedToBe) {
 // connection that never ended, and a peer session that waited for it for ever.
 TEST_F(SimNetworkTest, AClientThatDiedBeforeItsHelloCameIsNoConnection) {
   Listen("db");
+  network_->Node("app");
   network_->SetWire("app", "db", {/*delay_ns=*/100 * kNsPerMs, /*jitter_ns=*/0, 0});
   Connect("app", "db");
   network_->RunFor(kNsPerMs);
