@@ -66,30 +66,6 @@ TEST(RaftNetwork, AnEntryIsUnderWayWhileItsLeaderMakesTheNext) {
   EXPECT_GE(batches() - before, 3) << "each left when libraft sent it";
 }
 
-// libraft also sends outside of callbacks of the engine, when its disk has written. A turn would
-// hand it a message while it is on the stack.
-TEST(RaftNetwork, WhatIsSentOutsideOfCallbacksMakesNoTurnOfTheEngine) {
-  for (const RaftReplication replication :
-       {RaftReplication::kMessages, RaftReplication::kRing, RaftReplication::kRemoteWrites}) {
-    RaftMachine::Options options;
-    options.network.replication = replication;
-    options.network.ring_bytes = kMinRingBytes;
-    RaftGroup group(/*seed=*/17, {1, 2, 3}, options);
-    for (int i = 0; i < 40; ++i) ASSERT_TRUE(group.Commit("before " + std::to_string(i)));
-    ASSERT_TRUE(group.AllHave(40));
-    RaftMachine& leader = *group.Leader();
-    const uint64_t written = leader.network().stats().rings.written;
-    EXPECT_EQ(written > 0, replication != RaftReplication::kMessages);
-    int ran = 0;
-    ASSERT_TRUE(group.network().Node(leader.node()).Post([&ran] { ++ran; }));
-    int status = 0;
-    leader.Propose("outside", &status);
-    EXPECT_EQ(ran, 0);
-    ASSERT_TRUE(group.RunUntil([&] { return status != 1; }));
-    EXPECT_EQ(status, 0);
-  }
-}
-
 TEST(RaftNetwork, ALeaderThatDiesIsReplacedAndCatchesUpWhenItIsBack) {
   RaftGroup group(/*seed=*/3, {1, 2, 3});
   ASSERT_TRUE(group.Commit("before"));

@@ -291,8 +291,28 @@ TEST(RaftRings, AMessageOfManySmallEntriesIsOvertakenAndItsRingGoesOn) {
   }
 }
 
-// Outside of callbacks of the engine, as when libraft's disk has written; and it makes no turn: in
-// that a message would come in while libraft is on the stack.
+// libraft also sends outside of callbacks of the engine, when its disk has written. A turn would
+// hand it a message while it is on the stack.
+TEST(RaftRings, WhatIsSentOutsideOfCallbacksMakesNoTurnOfTheEngine) {
+  for (const RaftReplication replication :
+       {RaftReplication::kMessages, RaftReplication::kRing, RaftReplication::kRemoteWrites}) {
+    RaftMachine::Options options = WithRings();
+    options.network.replication = replication;
+    RaftGroup group(/*seed=*/17, {1, 2, 3}, options);
+    for (int i = 0; i < 40; ++i) ASSERT_TRUE(group.Commit(Command(i, 50)));
+    RaftMachine& leader = *group.Leader();
+    EXPECT_EQ(leader.network().stats().rings.written > 0,
+              replication != RaftReplication::kMessages);
+    int ran = 0;
+    ASSERT_TRUE(group.network().Node(leader.node()).Post([&ran] { ++ran; }));
+    const Sent sent(&leader, leader.id() == 1 ? 2 : 1, 1);
+    EXPECT_EQ(ran, 0);
+    EXPECT_EQ(sent.code(), 0);
+    ASSERT_TRUE(group.RunUntil([&] { return sent.status().has_value(); }));
+    EXPECT_EQ(sent.status(), 0);
+  }
+}
+
 TEST(RaftRings, AMessageThatTheEngineHasNoRoomForEndsItsRing) {
   RaftGroup group(/*seed=*/15, {1, 2, 3}, WithRings());
   std::vector<std::string> commands;
