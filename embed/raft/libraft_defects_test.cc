@@ -1,7 +1,7 @@
 // What libraft 0.15 does wrong by itself, played in libraft's own simulated cluster: its network
 // and its disks, without Weft's. So whose these defects are is shown, and not only read in its
-// source. They are the eight of raft_repair.h. Each story is played twice: without the repair, and
-// (WithTheRepair...) with it.
+// source. They are those of raft_repair.h but the ninth. Each story is played twice: without the
+// repair, and (WithTheRepair...) with it.
 //
 // A test without the repair passes as long as libraft has the defect. One that fails with a newer
 // libraft says that this release has mended it: where older ones need not be served any more, take

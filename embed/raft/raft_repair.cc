@@ -118,6 +118,31 @@ raft_server* NonVoterAsked(raft* raft, const raft_message& message) {
   return nullptr;
 }
 
+// Takes out of a message what is before the end of this member's snapshot, where its log does not
+// have the entry before the message's first one. All that is committed, so that whoever leads has
+// the same: the message then begins behind the snapshot.
+void SkipCovered(const raft& raft, raft_append_entries* message) {
+  const raft_index end = raft.log.snapshot.last_index;
+  const raft_index before = message->prev_log_index;
+  if (raft.log.offset == 0 || before >= end || TermAt(raft.log, before) != 0) return;
+  if (message->term < raft.current_term) return;                           // it will be refused
+  if (raft.last_stored == 0 && raft.snapshot.put.data != nullptr) return;  // it is being installed
+  const auto covered =
+      static_cast<unsigned>(std::min<raft_index>(end - before, message->n_entries));
+  if (covered > 0) {
+    void* const batch = message->entries[0].batch;
+    message->n_entries -= covered;
+    std::memmove(message->entries, message->entries + covered,
+                 message->n_entries * sizeof(raft_entry));
+    if (message->n_entries == 0) {  // libraft frees none then
+      raft_free(batch);
+      raft_free(std::exchange(message->entries, nullptr));
+    }
+  }
+  message->prev_log_index = end;
+  message->prev_log_term = raft.log.snapshot.last_term;
+}
+
 void ClearUnwritten(const raft_entry* entries, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const raft_buffer& bytes = entries[i].buf;
@@ -181,8 +206,11 @@ struct RaftRepair::Functions {
 
   static void Receive(raft_io* io, raft_message* message) {
     RaftRepair& self = Self(io);
-    self.BeforeMessage(*message);
     raft* const raft = self.Raft();
+    if (message->type == RAFT_IO_APPEND_ENTRIES && raft->state != RAFT_UNAVAILABLE) {
+      SkipCovered(*raft, &message->append_entries);
+    }
+    self.BeforeMessage(*message);
     raft_server* const asked = NonVoterAsked(raft, *message);
     if (asked == nullptr) return self.receive_(io, message);
     // While libraft decides: a request for a vote changes neither the configuration nor the leader.

@@ -26,7 +26,7 @@
 //   4. C1 e C2, then another    configuration_uncommitted_index still names C2, which the snapshot
 //      member's snapshot        has taken the place of, and a later conflict rolls back.
 //
-// And two with elections, and one each with answers and with memory:
+// And two with elections, and one each with answers, with memory, and with snapshots:
 //
 //   5. TimeoutNow, disk fails   convertToCandidate() makes a candidate that cannot store its vote a
 //                               follower again, but leaves a candidate's flags where a follower has
@@ -42,6 +42,11 @@
 //                               its own configuration: it gives no vote, and holds a leader that
 //                               has gone for alive for good, as only voters ask for an election. A
 //                               group that needs its vote has no leader any more.
+//   9. snapshot(C1 e e) e       A member looks for the entry before a message's first one in its
+//                               log alone. If a leader's own snapshot ends earlier, it refuses each
+//                               message behind that one, for good. Where a message begins with the
+//                               first entry of all it does not look, and appends what its snapshot
+//                               has once more, at its end.
 //
 // Before libraft hears a message, it sees which entries libraft is about to take off its log. If
 // there is a change among them (1, 2), it puts the configuration before it in place: that of an
@@ -53,6 +58,8 @@
 // leader does before it sends it, has zeros in these bytes; an entry that has more at its end stays
 // as it is (7). A member that is no voter and has not heard of a leader for as long as a voter
 // would have waited hears a candidate as a voter (8): nobody asks it but who counts it for one.
+// Of a message that begins before the end of this member's snapshot it hears what is behind that
+// (9): the rest is committed, and the same.
 // Left are the bytes behind configurations that libraft's disk half encodes by itself: the first
 // entry's, when a group is made, and those beside a snapshot. They stay on that disk, but for a
 // snapshot that goes by libraft's own TCP.

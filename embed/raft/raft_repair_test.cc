@@ -51,8 +51,9 @@ class RepairedIo {
     io_.snapshot_put = [](raft_io*, unsigned, raft_io_snapshot_put*, const raft_snapshot*,
                           raft_io_snapshot_put_cb) { return 0; };
     repair_.emplace(&io_);
-    const raft_io_recv_cb hears = [](raft_io* io, raft_message*) {
+    const raft_io_recv_cb hears = [](raft_io* io, raft_message* message) {
       const auto* const libraft = static_cast<struct raft*>(io->data);
+      Self(io).heard_ = *message;
       Self(io).leader_then_ = libraft->follower_state.current_leader.id;
       for (unsigned i = 0; i < libraft->configuration.n; ++i) {
         const raft_server& server = libraft->configuration.servers[i];
@@ -66,6 +67,7 @@ class RepairedIo {
   // This member's, and its leader, while libraft heard the last message.
   int role_then() const { return role_then_; }
   raft_id leader_then() const { return leader_then_; }
+  const raft_message& heard() const { return heard_; }
   raft_index Say(const raft_append_entries_result& result) {
     raft_message message = {};
     message.type = RAFT_IO_APPEND_ENTRIES_RESULT;
@@ -92,6 +94,7 @@ class RepairedIo {
   std::optional<RaftRepair> repair_;
   raft_io_recv_cb receive_ = nullptr;
   raft_message sent_ = {};
+  raft_message heard_ = {};
   int role_then_ = 0;
   raft_id leader_then_ = 0;
 };
@@ -319,6 +322,58 @@ TEST(RaftRepair, ANonVoterHearsACandidateAsAVoterWhenItsLeaderIsSilent) {
   EXPECT_EQ(io.role_then(), RAFT_SPARE) << "that alone: it asks for no votes itself";
   EXPECT_EQ(io.leader_then(), 1u) << "as before";
   raft_configuration_close(&libraft.configuration);
+}
+
+// A leader whose own snapshot ended one entry before a follower's sent that one again and again:
+// the follower refused all that began where it had no log any more.
+TEST(RaftRepair, OfAMessageThatBeginsBeforeTheSnapshotWhatIsBehindItIsHeard) {
+  raft libraft = {};
+  libraft.state = RAFT_FOLLOWER;
+  libraft.current_term = 7;
+  libraft.last_stored = 20;
+  libraft.log.offset = 20;
+  libraft.log.snapshot.last_index = 20;
+  libraft.log.snapshot.last_term = 5;
+  RepairedIo io(&libraft);
+  // So many entries behind `before`, whose bytes are their indices.
+  const auto hear = [&](raft_term term, raft_index before, unsigned entries) {
+    raft_message message = {};
+    message.type = RAFT_IO_APPEND_ENTRIES;
+    message.append_entries = {term, before, 4, 0, nullptr, entries};
+    if (entries > 0) {
+      auto* const bytes = static_cast<char*>(raft_malloc(entries));
+      message.append_entries.entries =
+          static_cast<raft_entry*>(raft_calloc(entries, sizeof(raft_entry)));
+      for (unsigned i = 0; i < entries; ++i) {
+        bytes[i] = static_cast<char>(before + 1 + i);
+        message.append_entries.entries[i] = {5, RAFT_COMMAND, {bytes + i, 1}, bytes};
+      }
+    }
+    io.Hear(message);
+    return io.heard().append_entries;
+  };
+  const auto expect = [](const raft_append_entries& heard, raft_index before, unsigned entries) {
+    EXPECT_EQ(heard.prev_log_index, before);
+    EXPECT_EQ(heard.n_entries, entries);
+    EXPECT_EQ(heard.entries == nullptr, entries == 0);
+    if (entries == 0) return;
+    EXPECT_EQ(*static_cast<char*>(heard.entries[0].buf.base), static_cast<char>(before + 1));
+    raft_free(heard.entries[0].batch);
+    raft_free(heard.entries);
+  };
+  expect(hear(7, 19, 0), 20, 0);
+  expect(hear(7, 10, 3), 20, 0);
+  expect(hear(7, 10, 10), 20, 0);
+  const raft_append_entries some = hear(7, 10, 13);
+  EXPECT_EQ(some.prev_log_term, 5u);
+  expect(some, 20, 3);
+  expect(hear(7, 0, 22), 20, 2);
+  expect(hear(7, 20, 2), 20, 2);
+  expect(hear(7, 25, 0), 25, 0);
+  expect(hear(6, 19, 0), 19, 0);  // of a term that is over: libraft refuses it
+  libraft.last_stored = 0;
+  libraft.snapshot.put.data = &libraft;
+  expect(hear(7, 19, 0), 19, 0);  // the snapshot is being installed
 }
 
 // What a follower stores for an old leader while a new one has an entry of its own there, too.
