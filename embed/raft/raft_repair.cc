@@ -125,6 +125,7 @@ void SkipCovered(const raft& raft, raft_append_entries* message) {
   const raft_index end = raft.log.snapshot.last_index;
   const raft_index before = message->prev_log_index;
   if (raft.log.offset == 0 || before >= end || TermAt(raft.log, before) != 0) return;
+  if (before > 0 && message->prev_log_term == 0) return;                   // no leader says so
   if (message->term < raft.current_term) return;                           // it will be refused
   if (raft.last_stored == 0 && raft.snapshot.put.data != nullptr) return;  // it is being installed
   const auto covered =
