@@ -682,9 +682,7 @@ absl::Status RaftNetwork::HearOfRings(const ServerContext& context, const wire::
 // leader of its term says for a follower's, and its list of members for a leader's address.
 absl::Status RaftNetwork::CheckForLibraft(const raft_message& message) const {
   const auto* const raft = static_cast<const struct raft*>(io_->data);
-  const raft_term term = message.type == RAFT_IO_APPEND_ENTRIES     ? message.append_entries.term
-                         : message.type == RAFT_IO_INSTALL_SNAPSHOT ? message.install_snapshot.term
-                                                                    : 0;
+  const raft_term term = TermOfLeader(message);
   if (term != 0 && raft->state == RAFT_LEADER && raft->current_term == term) {
     return absl::InvalidArgumentError(StrCat("member ", message.server_id,
                                              " says that it leads in term ", term,

@@ -59,11 +59,6 @@ raft_index SameAfter(const raft& raft, const raft_message& message) {
   return HasBefore(raft.log, append) ? append.prev_log_index + append.n_entries : 0;
 }
 
-raft_term TermOfLeader(const raft_message& message) {
-  if (message.type == RAFT_IO_INSTALL_SNAPSHOT) return message.install_snapshot.term;
-  return message.type == RAFT_IO_APPEND_ENTRIES ? message.append_entries.term : 0;
-}
-
 // --- configurations ------------------------------------------------------------------------------
 
 // Those at its end, if they are no more than what libraft 0.15 leaves: more than that has been

@@ -64,8 +64,9 @@
 // entry's, when a group is made, and those beside a snapshot. They stay on that disk, but for a
 // snapshot that goes by libraft's own TCP.
 //
-// libraft_defects_test.cc plays all of them in libraft's own simulated cluster, with and without
-// this. It reads libraft's log as raft.h of 0.15 lays it out.
+// libraft_defects_test.cc plays all of them but the ninth, to which it does not get, in libraft's
+// own simulated cluster, with and without this. This reads libraft's log as raft.h of 0.15 lays it
+// out.
 //
 //   state      set by            what holds
 //   attached   the constructor   the functions are in the raft_io; libraft need not be there yet

@@ -162,6 +162,11 @@ void CopyPayload(const raft_message& message, char* to) {
   });
 }
 
+raft_term TermOfLeader(const raft_message& message) {
+  if (message.type == RAFT_IO_INSTALL_SNAPSHOT) return message.install_snapshot.term;
+  return message.type == RAFT_IO_APPEND_ENTRIES ? message.append_entries.term : 0;
+}
+
 // Its encoding, a count, and of each member its id, its address with a zero behind it, and its
 // role; numbers are little-endian, of 8 bytes, the role is of one.
 bool DecodeConfiguration(const raft_buffer& bytes, raft_configuration* to, size_t* behind) {

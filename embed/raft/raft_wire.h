@@ -44,6 +44,9 @@ absl::Cord GatherPayload(const raft_message& message);
 // The same, copied to `to`, which has PayloadBytes().
 void CopyPayload(const raft_message& message, char* to);
 
+// In which the sender says that it leads; 0: it does not say so.
+raft_term TermOfLeader(const raft_message& message);
+
 // The members that an entry of RAFT_CHANGE has, into *to, which is empty. False: these bytes are no
 // configuration, or one with more than the bounds above; *to has some of it then. `behind`: how
 // many bytes follow: libraft leaves as many as make them a multiple of 8.
