@@ -24,6 +24,8 @@ bool SimNetwork::RunUntil(Function<bool()> done, uint64_t limit_ns) {
     fabric_->PollNodes();
     if (done()) return true;
     if (fabric_->Advance(until_ns, /*timers_count=*/true)) continue;
+    // Nothing is to come; but done() may have begun something, as the end of a connection.
+    if (fabric_->PollNodes()) continue;
     if (until_ns != kNever) fabric_->MoveTo(until_ns);
     return false;
   }

@@ -169,6 +169,18 @@ TEST_F(SimNetworkTest, RunUntilGivesUpAtItsLimit) {
   EXPECT_EQ(now_ns() - start_ns, 777u);
 }
 
+// A condition that ended a connection was asked once more only if an event or a timer came as well;
+// where none did, the connection was there for ever.
+TEST_F(SimNetworkTest, WhatAConditionBeginsIsRunThoughNothingElseIsToCome) {
+  Listen("db");
+  const auto [client, server] = Pair("app", "db");
+  network_->RunFor(60 * kNsPerSec);  // no timer is left
+  EXPECT_TRUE(Run([&, client = client, server = server] {
+    if (!client->closed()) client->connection().Close("the condition");
+    return client->closed() && server->closed();
+  }));
+}
+
 // --- faults -------------------------------------------------------------------------------------
 
 TEST_F(SimNetworkTest, AKilledNodeIsUnavailableAndOthersGoOn) {
