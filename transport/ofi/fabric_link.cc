@@ -41,7 +41,7 @@ absl::Status FabricLink::SendFence(const SendSlot& slot, uint32_t bytes, Operati
   taken->link = this;
   taken->bytes = bytes;
   taken->fence = passed;
-  if (!waiting_.empty()) [[unlikely]]
+  if (!waiting_.empty() || reads_under_way_ > 0) [[unlikely]]
     return Submit(taken);
   const int result = PostSend(taken);  // as Post() does
   return result == 0 ? absl::OkStatus() : OnRefused(taken, result);
@@ -129,7 +129,7 @@ void FabricLink::SubmitOperation(OperationRecord* record) {
 }
 
 absl::Status FabricLink::Submit(Work* work) {
-  if (waiting_.empty()) {
+  if (waiting_.empty() && !Held(*work)) {
     const int result = Post(work);
     return result == 0 ? absl::OkStatus() : OnRefused(work, result);
   }
@@ -151,12 +151,30 @@ absl::Status FabricLink::OnRefused(Work* work, int result) {
 
 void FabricLink::Wait(Work* work) {
   waiting_.PushBack(work);
-  parts_->links.ScheduleRetry(this);
+  ScheduleRetry();
+}
+
+bool FabricLink::Held(const Work& work) const {
+  return reads_under_way_ > 0 &&
+         (work.kind == WorkKind::kSend ||
+          static_cast<const OperationRecord&>(work).operation != TransferKind::kRead);
+}
+
+void FabricLink::CountRead(const OperationRecord& record, int parts) {
+  if (record.operation != TransferKind::kRead || !parts_->traits.completes_out_of_order) return;
+  reads_under_way_ += parts;
+  if (reads_under_way_ == 0) ScheduleRetry();
+}
+
+// What is held is not tried before the last read is over.
+void FabricLink::ScheduleRetry() {
+  if (life_.up() && !waiting_.empty() && !Held(*waiting_.begin()))
+    parts_->links.ScheduleRetry(this);
 }
 
 void FabricLink::Retry() {
   int result = 0;
-  while (result == 0 && life_.up() && !waiting_.empty()) {
+  while (result == 0 && life_.up() && !waiting_.empty() && !Held(*waiting_.begin())) {
     Work* const work = waiting_.PopFront();
     result = Post(work);
     if (result == -FI_EAGAIN) {
@@ -168,7 +186,7 @@ void FabricLink::Retry() {
       Fail(why);
     }
   }
-  if (life_.up() && !waiting_.empty()) parts_->links.ScheduleRetry(this);
+  ScheduleRetry();
 }
 
 int FabricLink::Post(Work* work) {
@@ -217,6 +235,7 @@ int FabricLink::PostOperation(OperationRecord* record) {
     record->bytes_posted += part;
     ++record->parts_in_flight;
     parts_->queue.CountFlight(+1);
+    CountRead(*record, +1);
   }
   posted_.PushBack(record);
   return 0;
@@ -305,6 +324,7 @@ void FabricLink::OnPartDone(OperationRecord* record, const absl::Status& status)
   if (record->status.ok()) record->status = status;
   --record->parts_in_flight;
   parts_->queue.CountFlight(-1);
+  CountRead(*record, -1);
   if (!status.ok() && parts_->traits.errors_end_links) Fail(status);
   if (record->parts_in_flight > 0 || !record->AllPosted()) return;
   WorkList::Remove(record);

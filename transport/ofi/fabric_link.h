@@ -9,7 +9,8 @@
 // Threads: the engine's. Handlers are called by FabricDomain::Poll() only, never from inside the
 //   call that caused the event.
 // Ordering: works are posted in the order of Send and Post. When the provider is busy
-//   (-FI_EAGAIN), this work and all later ones wait in line; Poll() tries again.
+//   (-FI_EAGAIN), this work and all later ones wait in line; Poll() tries again. Over Soft-iWARP
+//   they wait for reads as well (FabricTraits::completes_out_of_order).
 // Invariants: a work of this link is on exactly one of waiting_ and posted_; what the provider may
 //   touch is on posted_ (an operation posted in part is still on waiting_).
 #pragma once
@@ -88,6 +89,10 @@ class FabricLink final : public Link, public LinkNodes {
   absl::Status Submit(Work* work);
   absl::Status OnRefused(Work* work, int result);
   void Wait(Work* work);
+  // It waits for the reads that are under way.
+  bool Held(const Work& work) const;
+  void CountRead(const OperationRecord& record, int parts);
+  void ScheduleRetry();
   int Post(Work* work);
   int PostSend(Slot* slot);
   int PostFence(Slot* slot);
@@ -109,6 +114,8 @@ class FabricLink final : public Link, public LinkNodes {
   LinkLife life_;
   bool connecting_ = true;
   bool detached_ = false;
+  // Parts of reads; 0 where nothing has to wait for them.
+  int reads_under_way_ = 0;
 
   WorkList waiting_;
   WorkList posted_;

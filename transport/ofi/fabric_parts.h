@@ -38,6 +38,10 @@ struct FabricTraits {
   bool fences = false;
   // RemoteAccess::reads_prove_writes().
   bool reads_prove_writes = false;
+  // What is posted behind a read may be over before the read is. libfabric takes the oldest work of
+  // an endpoint for the one that is over, and its own records are then on two endpoints' lists: it
+  // ends by a wild pointer. So nothing else is posted while a read is under way (FabricLink::Held).
+  bool completes_out_of_order = false;
   // A failed operation has broken the connection (reliable connected queue pairs do).
   bool errors_end_links = false;
 };

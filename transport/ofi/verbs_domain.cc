@@ -44,6 +44,7 @@ absl::StatusOr<std::unique_ptr<LinkDomain>> VerbsDomain::Open(const OfiOptions& 
   traits.reads_prove_writes = true;
   const bool is_hardware = IsHardware(options.device);
   traits.closing_reclaims = options.link != LinkKind::kIwarp && is_hardware;
+  traits.completes_out_of_order = options.link == LinkKind::kIwarp && !is_hardware;  // siw
   std::unique_ptr<VerbsDomain> domain(
       new VerbsDomain(options, std::move(objects), traits, is_hardware));
   WEFT_RETURN_IF_ERROR(domain->Start());
