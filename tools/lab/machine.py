@@ -157,15 +157,10 @@ class Machine:
         self._monitor.execute("set_link", name="card%d" % card, up=True)
 
     def freeze(self):
-        """Its processors stand still. What is sent to it is dropped: where it only waited, the
-        cable would fill and stop the machine at the other end as well."""
-        for card in range(len(self.options.devices)):
-            self.cut_cable(card)
+        """Its processors stand still, and it takes nothing from its cables any more."""
         self._monitor.execute("stop")
 
     def thaw(self):
-        for card in range(len(self.options.devices)):
-            self.mend_cable(card)
         self._monitor.execute("cont")
 
     def destroy(self):

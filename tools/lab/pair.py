@@ -15,10 +15,19 @@ _CARD = "eth0"
 _ASK_SECONDS = 60
 
 
+def cable_end(folder, number, card):
+    """Where this machine's card takes what comes: a socket that the other machine's card sends to."""
+    return folder / ("card-%d-%d" % (card, number))
+
+
 def cable(folder, number, card):
     """The -netdev that joins this machine's card to the other machine's."""
-    ends = [folder / ("card-%d-%d" % (card, n)) for n in (number, 3 - number)]
+    ends = [cable_end(folder, n, card) for n in (number, 3 - number)]
     return "dgram,local.type=unix,local.path=%s,remote.type=unix,remote.path=%s" % tuple(ends)
+
+
+def _frozen(end):
+    return end.with_name(end.name + "-frozen")
 
 
 class Transcript:
@@ -96,7 +105,7 @@ class Pair:
 
     def _power_on(self, number):
         for card in range(len(self.devices)):
-            (self._folder / ("card-%d-%d" % (card, number))).unlink(missing_ok=True)
+            cable_end(self._folder, number, card).unlink(missing_ok=True)
         self.machines[number] = Machine(self._options[number])
 
     def environment(self, number):
@@ -147,9 +156,21 @@ class Pair:
         self.machines[number].wait_ready()
 
     def freeze_machine(self, number):
+        """Its processors stand still, and what is sent to it is lost.
+
+        A machine that stands still takes nothing from its sockets. Once they are full the other
+        machine's card stops sending, and Soft-RoCE waits up to a minute to destroy a queue pair of
+        which a frame has not left. So the sockets are not where the other machine sends to.
+        """
+        for card in range(len(self.devices)):
+            end = cable_end(self._folder, number, card)
+            end.rename(_frozen(end))
         self.machines[number].freeze()
 
     def thaw_machine(self, number):
+        for card in range(len(self.devices)):
+            end = cable_end(self._folder, number, card)
+            _frozen(end).rename(end)
         self.machines[number].thaw()
 
     def disturb(self, number, *netem):
