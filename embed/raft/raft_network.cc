@@ -511,13 +511,13 @@ int RaftNetwork::Send(raft_io* io, raft_io_send* request, const raft_message* me
 }
 
 // Nothing waits that was sent before, and no turn of the engine is made for it, as for a channel
-// that has to be opened, for memory that is lent, or, outside of a turn, for a look at whom a ring
-// belongs to: libraft is on the stack. Nor is it one that has to fail. What a leader writes as the
-// quorum waits for the turn as well: it gained nothing at once (docs/performance_log.md).
+// that has to be opened, or for memory that is lent: libraft is on the stack. Nor is it one that has
+// to fail. What a leader writes as the quorum waits for the turn as well: where much fails at once,
+// writes may call back inside (RemoteMemory), which calls do not; and at once it gained nothing
+// (docs/performance_log.md).
 bool RaftNetwork::MayStartNow(const Sending& sending) const {
-  const bool is_in_ring = sending.message.ring().has_place();
   return unsent_.size() == 1 && sending.large_bytes == nullptr && peers_.count(sending.to) > 0 &&
-         !sending.record.has_value() && (!is_in_ring || engine_.OnEngine()) &&
+         !sending.record.has_value() &&
          !(HasEntries(sending) && remote_writes_->MustFail(sending.to));
 }
 

@@ -20,12 +20,13 @@
 //   kClosed
 //
 // send() encodes a message and makes no turn of the engine: libraft must not be called while it is
-// on the stack. The message goes to Weft at once; in the engine's next turn where its channel has
-// to be opened, its payload to be lent, or others wait for that. It leaves when its peer is
-// connected, and otherwise ends with RAFT_NOCONNECTION after kPatienceUs at the latest: libraft
-// sends another one. Messages to one member arrive in the order in which they were sent, but for
-// large ones, which smaller ones may overtake. So libraft may see entries whose predecessors come
-// later; it refuses those, and is sent them again.
+// on the stack. The message goes to Weft at once, wherever send() was called; in the engine's next
+// turn where its channel has to be opened, its payload to be lent, others wait for that, or a
+// leader's writes alone are the quorum. It leaves when its peer is connected, and otherwise ends
+// with RAFT_NOCONNECTION after kPatienceUs at the latest: libraft sends another one. Messages to
+// one member arrive in the order in which they were sent, but for large ones, which smaller ones
+// may overtake. So libraft may see entries whose predecessors come later; it refuses those, and is
+// sent them again.
 //
 // A peer is known by the name that it gave itself (PeerName()), and speaks for itself alone. That
 // proves nothing: where others reach the port, ServerOptions::security and ::authorizer say who is

@@ -279,6 +279,47 @@ TEST(RaftRemoteWrites, AMemberThatIsClosedHasNothingToMakeUpFor) {
   EXPECT_FALSE(group.disk(follower).memory_mark);
 }
 
+// What waits for the engine's turn may find that it has no room to ask for one.
+TEST(RaftRemoteWrites, ARecordThatTheEngineHasNoRoomForEndsItsRing) {
+  RaftGroup group(/*seed=*/13, {1, 2, 3}, WithRemoteWrites());
+  std::vector<std::string> commands;
+  CommitUntilAllAreWrittenTo(group, &commands);
+  group.network().RunFor(10 * kNsPerMs);
+  RaftMachine& leader = *group.Leader();
+  const RaftRings::Stats before = leader.network().stats().rings;
+  Engine& engine = group.network().Node(leader.node());
+  int ran = 0;
+  while (engine.Post([&ran] { ++ran; })) {
+  }
+  const raft_term term = leader.get()->current_term;
+  const raft_index last = LastOf(leader);
+  char byte = 'x';
+  raft_entry entry = {};
+  entry.term = term;
+  entry.type = RAFT_COMMAND;
+  entry.buf = {&byte, 1};
+  raft_message message = {};
+  message.type = RAFT_IO_APPEND_ENTRIES;
+  message.server_id = leader.id() == 1 ? 2 : 1;
+  const std::string address = RaftMachine::Address(message.server_id);
+  message.server_address = address.c_str();
+  message.append_entries = {term, last, TermAt(leader.get()->log, last), 0, &entry, 1};
+  bool called_back = false;
+  raft_io_send request = {};
+  request.data = &called_back;
+  raft_io* const io = leader.get()->io;
+  EXPECT_EQ(io->send(io, &request, &message,
+                     [](raft_io_send* each, int) { *static_cast<bool*>(each->data) = true; }),
+            RAFT_TOOMANY);
+  EXPECT_EQ(ran, 0);
+  EXPECT_EQ(leader.network().stats().rings.given_up, before.given_up + 1);
+  group.network().RunFor(10 * kNsPerMs);
+  EXPECT_EQ(leader.network().stats().rings.written, before.written);
+  EXPECT_FALSE(called_back) << "it was refused at once";
+  CommitUntilAllAreWrittenTo(group, &commands);
+  for (auto& [id, machine] : group.machines()) EXPECT_EQ(machine->applied(), commands);
+}
+
 TEST(RaftRemoteWrites, ItNeedsAMarkThatIsKept) {
   RaftMachine::Options options = WithRemoteWrites();
   SimNetwork network(/*seed=*/1);
