@@ -203,13 +203,14 @@ class RaftNetwork {
   absl::Status Listen();
   // Where the configuration has the member; empty: it does not.
   std::string_view ConfiguredAddress(raft_id id) const;
-  absl::StatusOr<Peer*> PeerFor(raft_id id, std::string_view told_address);
+  // UNAVAILABLE: the member has moved; or there is none yet, and none is opened.
+  absl::StatusOr<Channel*> ChannelTo(raft_id id, std::string_view told_address, bool may_open);
   // Into *sending: all that does not need the engine.
   absl::Status Encode(const raft_message& message, Sending* sending);
-  bool MayStartNow(const Sending& sending) const;
-  bool StartNow();     // the only one of unsent_; false: not yet
   void StartUnsent();  // in a turn of the engine
-  absl::Status Start(std::list<Sending>::iterator sending);
+  // An error: it was not started. `in_send`: libraft is on the stack, no turn of the engine is made
+  // and nobody called back. REQUIRES then: it is neither large nor a record.
+  absl::Status Start(std::list<Sending>::iterator sending, bool in_send);
   static bool HasEntries(const Sending& sending);
   void OnUnsent(const Sending& sending);
   void OnSent(std::list<Sending>::iterator sending, const absl::Status& status);
