@@ -125,6 +125,63 @@ TEST(RaftRemoteWrites, EntriesOfEverySizeArriveWholeWhileRingsAreFullAndWrap) {
   EXPECT_GT(group.Leader()->network().stats().rings.no_room, 0u);
 }
 
+// A follower took all that had come since its last tick in one go. Its engine, which over tcp moves
+// the leader's writes, had no turn meanwhile, and of 64 commits under way each waited so long.
+TEST(RaftRemoteWrites, WhatHasComeSinceTheLastTickIsTakenInSeveralTurns) {
+  RaftGroup group(/*seed=*/14, {1, 2, 3}, WithRemoteWrites(/*ring_bytes=*/1 << 20));
+  std::vector<std::string> commands;
+  CommitUntilAllAreWrittenTo(group, &commands);
+  group.network().RunFor(10 * kNsPerMs);
+  RaftMachine& leader = *group.Leader();
+  RaftMachine& follower = group.member(leader.id() == 1 ? 2 : 1);
+  constexpr size_t kBytes = 1000;  // of a command
+  std::vector<int> statuses(5 * RaftRemoteWrites::kAtOnceBytes / kBytes, 1);
+  for (size_t i = 0; i < statuses.size(); ++i) {
+    commands.push_back(Command(static_cast<int>(i), kBytes));
+    leader.Propose(commands.back(), &statuses[i]);
+  }
+  const uint64_t first = follower.network().stats().rings.taken;
+  uint64_t taken = first;
+  uint64_t most_at_once = 0;
+  // Looks between the engines' turns.
+  ASSERT_TRUE(group.RunUntil([&] {
+    const uint64_t now = follower.network().stats().rings.taken;
+    most_at_once = std::max(most_at_once, now - taken);
+    taken = now;
+    return taken - first >= statuses.size();
+  }));
+  EXPECT_GT(most_at_once, 10u) << "else there was nothing to take at once";
+  EXPECT_LE(most_at_once, RaftRemoteWrites::kAtOnceBytes / kBytes + 1);
+  ASSERT_TRUE(group.AllHave(commands.size()));
+  for (auto& [id, machine] : group.machines()) EXPECT_EQ(machine->applied(), commands);
+  for (const int status : statuses) EXPECT_EQ(status, 0);
+}
+
+// What of it is left for later turns is taken before a term is left, as all that was written is.
+TEST(RaftRemoteWrites, LeadershipIsTakenWithWhatATickHasLeft) {
+  RaftGroup group(/*seed=*/15, {1, 2, 3}, WithRemoteWrites(/*ring_bytes=*/1 << 20));
+  std::vector<std::string> commands;
+  CommitUntilAllAreWrittenTo(group, &commands);
+  group.network().RunFor(10 * kNsPerMs);
+  RaftMachine& leader = *group.Leader();
+  RaftMachine& follower = group.member(leader.id() == 1 ? 2 : 1);
+  constexpr size_t kBytes = 1000;
+  std::vector<int> statuses(5 * RaftRemoteWrites::kAtOnceBytes / kBytes, 1);
+  for (size_t i = 0; i < statuses.size(); ++i) {
+    commands.push_back(Command(static_cast<int>(i), kBytes));
+    leader.Propose(commands.back(), &statuses[i]);
+  }
+  const uint64_t before = follower.network().stats().rings.taken;
+  ASSERT_TRUE(group.RunUntil([&] { return follower.network().stats().rings.taken > before; }));
+  ASSERT_LT(follower.network().stats().rings.taken, before + statuses.size());
+  leader.Transfer(follower.id());
+  ASSERT_TRUE(group.RunUntil([&] { return follower.leads(); }));
+  ASSERT_TRUE(group.Commit("behind it"));
+  commands.emplace_back("behind it");
+  ASSERT_TRUE(group.AllHave(commands.size()));
+  for (auto& [id, machine] : group.machines()) EXPECT_EQ(machine->applied(), commands);
+}
+
 TEST(RaftRemoteWrites, MembersThatSaySomethingElseGetMessages) {
   RaftMachine::Options options = WithRemoteWrites();
   options.without_rings = {2, 3};
