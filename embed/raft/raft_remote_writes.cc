@@ -418,6 +418,7 @@ void RaftRemoteWrites::TendGrant() {
   if (grant_.has_value() && grant_->reader->given_up()) {
     Leave();
   } else if (grant_.has_value() && Drain(kAtOnceBytes) == Drained::kSome) {
+    // In a tick that makes a turn of the engine, in which the grant may end, as in Leave().
     rest_.Set(kRestUs, [this] { TendGrant(); });
   }
   LookWhetherCaughtUp();
