@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -436,7 +437,13 @@ TEST_F(PeerTest, APeerThatWasStartedAgainHasAnotherIncarnation) {
   // Clients learn it too, and have none.
   auto client = Channel::Open(network_.Node("client"), "sim:a", {});
   ASSERT_TRUE(client.ok());
+  // Who asks waits for no turn of the engine, and makes none: where a callback would come in while
+  // something else is on the stack, say.
+  bool turned = false;
+  ASSERT_TRUE(network_.Node("client").Post([&turned] { turned = true; }));
   EXPECT_EQ((*client)->peer_incarnation(), of_a);
+  std::thread([&] { EXPECT_EQ((*client)->peer_incarnation(), of_a); }).join();
+  EXPECT_FALSE(turned);
   Data reply;
   ASSERT_TRUE(Probe::Stub(**client).Echo(MakeData(1, 1), &reply).ok());
   EXPECT_EQ(seen_by_a, 0u);

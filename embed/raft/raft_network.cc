@@ -431,18 +431,20 @@ std::string_view RaftNetwork::ConfiguredAddress(raft_id id) const {
   return {};
 }
 
-absl::StatusOr<RaftNetwork::Peer*> RaftNetwork::PeerFor(raft_id id, std::string_view told_address) {
+absl::StatusOr<Channel*> RaftNetwork::ChannelTo(raft_id id, std::string_view told_address,
+                                                bool may_open) {
   const std::string_view configured = ConfiguredAddress(id);
   const std::string_view address = configured.empty() ? told_address : configured;
   if (const auto found = peers_.find(id); found != peers_.end()) {
     Peer& peer = found->second;
     peer.is_used = true;
     peer.wanted = std::string(address);
-    if (peer.address == address) return &peer;
+    if (peer.address == address) return peer.channel.get();
     // A channel that was used in a callback of the engine may not be destroyed there.
     return absl::UnavailableError(StrCat("member ", id, " has moved from ", peer.address, " to ",
                                          address, "; RaftNetwork::Tidy() has not run since"));
   }
+  if (!may_open) return absl::UnavailableError(StrCat("member ", id, " has no channel yet"));
   if (configured.empty()) {
     const auto strangers = std::count_if(peers_.begin(), peers_.end(), [this](const auto& each) {
       return ConfiguredAddress(each.first).empty();
@@ -460,7 +462,7 @@ absl::StatusOr<RaftNetwork::Peer*> RaftNetwork::PeerFor(raft_id id, std::string_
   if (!channel.ok()) return channel.status();
   Peer& peer = peers_[id];
   peer = {std::string(address), *std::move(channel), std::string(address)};
-  return &peer;
+  return peer.channel.get();
 }
 
 void RaftNetwork::Tidy() {
@@ -494,9 +496,21 @@ int RaftNetwork::Send(raft_io* io, raft_io_send* request, const raft_message* me
   sending->request = request;
   sending->callback = callback;
   absl::Status status = self.Encode(*message, &*sending);
-  if (status.ok() && self.MayStartNow(*sending) && self.StartNow()) return 0;
-  // The first one asks for a turn.
   const bool is_first = self.unsent_.size() == 1;
+  // Memory is lent in a turn of the engine. What a leader writes as the quorum waits for one, too:
+  // where much fails at once, writes may call back inside (RemoteMemory), which calls do not; and
+  // at once it gained nothing (docs/performance_log.md).
+  const bool may_start =
+      is_first && sending->large_bytes == nullptr && !sending->record.has_value();
+  // The member begins with it while libraft makes the next one: what libraft sends in one go takes
+  // it as long to make as a member to take, and would else be made first, and taken then. What
+  // fails does so again in the engine's turn, and calls back: of an error that send() returns
+  // libraft takes no note.
+  if (status.ok() && may_start && self.Start(sending, /*in_send=*/true).ok()) {
+    self.sending_.splice(self.sending_.end(), self.unsent_);
+    return 0;
+  }
+  // The first one asks for a turn.
   if (status.ok() && is_first && !self.engine_.Post([self = self.self_] {
         if (*self != nullptr) (*self)->StartUnsent();
       })) {
@@ -508,32 +522,6 @@ int RaftNetwork::Send(raft_io* io, raft_io_send* request, const raft_message* me
     Explain(io, status);
   }
   return CodeOf(status);
-}
-
-// Nothing waits that was sent before, and no turn of the engine is made for it, as for a channel
-// that has to be opened, for memory that is lent, or, outside of a turn, for a look at whom a ring
-// belongs to: libraft is on the stack. Nor is it one that has to fail. What a leader writes as the
-// quorum waits for the turn as well: it gained nothing at once (docs/performance_log.md).
-bool RaftNetwork::MayStartNow(const Sending& sending) const {
-  const bool is_in_ring = sending.message.ring().has_place();
-  return unsent_.size() == 1 && sending.large_bytes == nullptr && peers_.count(sending.to) > 0 &&
-         !sending.record.has_value() && (!is_in_ring || engine_.OnEngine()) &&
-         !(HasEntries(sending) && remote_writes_->MustFail(sending.to));
-}
-
-// The member begins with it while libraft makes the next one: what libraft sends in one go takes it
-// as long to make as a member to take, and would else be made first, and taken then. Of an error
-// that send() returns libraft takes no note, but of a callback's: what fails here does so again in
-// the engine's turn, and calls back.
-bool RaftNetwork::StartNow() {
-  const auto sending = unsent_.begin();
-  sending_.splice(sending_.end(), unsent_);
-  if (Start(sending).ok()) {
-    peers_.at(sending->to).channel->Flush();  // Ours: MayStartNow() has found it
-    return true;
-  }
-  unsent_.splice(unsent_.end(), sending_, sending);
-  return false;
 }
 
 absl::Status RaftNetwork::Encode(const raft_message& message, Sending* sending) {
@@ -584,36 +572,38 @@ void RaftNetwork::StartUnsent() {
   for (auto at = unsent_.begin(); at != unsent_.end(); ++at) starting.push_back(at);
   sending_.splice(sending_.end(), unsent_);
   for (const auto sending : starting) {
-    absl::Status status = Start(sending);
+    absl::Status status = Start(sending, /*in_send=*/false);
     if (status.ok()) continue;
     Explain(io_, status);
     OnSent(sending, status);
   }
 }
 
-absl::Status RaftNetwork::Start(std::list<Sending>::iterator sending) {
+absl::Status RaftNetwork::Start(std::list<Sending>::iterator sending, bool in_send) {
   if (state_ != State::kStarted) return absl::CancelledError("the member is closing");
-  const absl::StatusOr<Peer*> peer = PeerFor(sending->to, sending->told_address);
-  if (!peer.ok()) return peer.status();
-  Channel& channel = *(*peer)->channel;
-  const wire::RaftMember::Stub stub(channel);
-  const auto done = [this, sending](absl::Status status) { OnSent(sending, status); };
-  ClientContext* const context = sending->context.has_value() ? &*sending->context : nullptr;
+  const absl::StatusOr<Channel*> found =
+      ChannelTo(sending->to, sending->told_address, /*may_open=*/!in_send);
+  if (!found.ok()) return found.status();
+  Channel& channel = **found;
   if (HasEntries(*sending) && remote_writes_->MustFail(sending->to)) {
-    remote_writes_->HasFailed(sending->to);
+    if (!in_send) remote_writes_->HasFailed(sending->to);
     return absl::UnavailableError(StrCat("member ", sending->to,
                                          " was started again, and lacks "
                                          "what it had; libraft sends it again"));
   }
+  const auto done = [this, sending](absl::Status status) { OnSent(sending, status); };
   if (sending->record.has_value()) {
     return remote_writes_->Write(sending->to, channel, *sending->record, done);
   }
+  const wire::RaftMember::Stub stub(channel);
   if (sending->large_bytes == nullptr) {
     if (sending->message.ring().has_place()) {
       absl::Status written = rings_->Write(sending->to, channel, sending->message);
       if (!written.ok()) return written;
     }
+    ClientContext* const context = sending->context.has_value() ? &*sending->context : nullptr;
     stub.Deliver(sending->message, {.timeout_us = kPatienceUs, .context = context}, done);
+    if (in_send) channel.Flush();
     return absl::OkStatus();
   }
   sending->lent = Buffer::Of(

@@ -20,12 +20,13 @@
 //   kClosed
 //
 // send() encodes a message and makes no turn of the engine: libraft must not be called while it is
-// on the stack. The message goes to Weft at once; in the engine's next turn where its channel has
-// to be opened, its payload to be lent, or others wait for that. It leaves when its peer is
-// connected, and otherwise ends with RAFT_NOCONNECTION after kPatienceUs at the latest: libraft
-// sends another one. Messages to one member arrive in the order in which they were sent, but for
-// large ones, which smaller ones may overtake. So libraft may see entries whose predecessors come
-// later; it refuses those, and is sent them again.
+// on the stack. The message goes to Weft at once, wherever send() was called; in the engine's next
+// turn where its channel has to be opened, its payload to be lent, others wait for that, or a
+// leader's writes alone are the quorum. It leaves when its peer is connected, and otherwise ends
+// with RAFT_NOCONNECTION after kPatienceUs at the latest: libraft sends another one. Messages to
+// one member arrive in the order in which they were sent, but for large ones, which smaller ones
+// may overtake. So libraft may see entries whose predecessors come later; it refuses those, and is
+// sent them again.
 //
 // A peer is known by the name that it gave itself (PeerName()), and speaks for itself alone. That
 // proves nothing: where others reach the port, ServerOptions::security and ::authorizer say who is
@@ -202,13 +203,14 @@ class RaftNetwork {
   absl::Status Listen();
   // Where the configuration has the member; empty: it does not.
   std::string_view ConfiguredAddress(raft_id id) const;
-  absl::StatusOr<Peer*> PeerFor(raft_id id, std::string_view told_address);
+  // UNAVAILABLE: the member has moved; or there is none yet, and none is opened.
+  absl::StatusOr<Channel*> ChannelTo(raft_id id, std::string_view told_address, bool may_open);
   // Into *sending: all that does not need the engine.
   absl::Status Encode(const raft_message& message, Sending* sending);
-  bool MayStartNow(const Sending& sending) const;
-  bool StartNow();     // the only one of unsent_; false: not yet
   void StartUnsent();  // in a turn of the engine
-  absl::Status Start(std::list<Sending>::iterator sending);
+  // An error: it was not started. `in_send`: libraft is on the stack, no turn of the engine is made
+  // and nobody called back. REQUIRES then: it is neither large nor a record.
+  absl::Status Start(std::list<Sending>::iterator sending, bool in_send);
   static bool HasEntries(const Sending& sending);
   void OnUnsent(const Sending& sending);
   void OnSent(std::list<Sending>::iterator sending, const absl::Status& status);

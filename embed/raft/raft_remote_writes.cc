@@ -24,6 +24,9 @@ constexpr size_t kHeaderBytes = 32;
 
 // Between two looks at a grant that a vote waits for, in microseconds: a few round trips.
 constexpr uint64_t kLookUs = 1'000;
+// Until the rest of what was written is taken, in microseconds: the next tick of the engine's
+// timers, 66 us later at most. Not 0, so that some time passes, and others are heard.
+constexpr uint64_t kRestUs = 1;
 // How long a vote waits at most: libraft's election timeout, when its candidate asks again.
 constexpr uint64_t kAwaitNs = 1'000'000'000;
 
@@ -68,9 +71,11 @@ RaftRemoteWrites::RaftRemoteWrites(Engine& engine, raft_io* io, Options options,
       receive_(std::move(receive)),
       lost_(options_.memory_was_lost ? SecureRandom64() | 1 : 0),
       kept_(options_.memory_was_lost),
-      look_(engine) {}
+      look_(engine),
+      rest_(engine) {}
 
 RaftRemoteWrites::~RaftRemoteWrites() {
+  rest_.Cancel();
   look_.Cancel();
   // Writes that end meanwhile look for their peer.
   for (auto& [id, peer] : peers_) {
@@ -373,9 +378,10 @@ void RaftRemoteWrites::Refuse() {
   grant_->reader->GiveUp();
 }
 
-RaftRemoteWrites::Drained RaftRemoteWrites::Drain() {
+RaftRemoteWrites::Drained RaftRemoteWrites::Drain(uint64_t bytes) {
   if (draining_) return Drained::kStuck;  // libraft is on the stack
-  while (true) {
+  const uint64_t end = grant_->reader->taken() + bytes;
+  while (grant_->reader->taken() <= end) {
     Record record;
     if (!Look(&record)) return Drained::kAll;
     const wire::AppendEntries& entries = record.message.append_entries();
@@ -404,6 +410,18 @@ RaftRemoteWrites::Drained RaftRemoteWrites::Drain() {
     grant_->reader->Took(record.position, record.bytes);
     Compared(last);
   }
+  return Drained::kSome;
+}
+
+// Now and then: takes of what was written, or ends a grant that was given up.
+void RaftRemoteWrites::TendGrant() {
+  if (grant_.has_value() && grant_->reader->given_up()) {
+    Leave();
+  } else if (grant_.has_value() && Drain(kAtOnceBytes) == Drained::kSome) {
+    // In a tick that makes a turn of the engine, in which the grant may end, as in Leave().
+    rest_.Set(kRestUs, [this] { TendGrant(); });
+  }
+  LookWhetherCaughtUp();
 }
 
 // The grant ends, with all that was acknowledged in the log. False: not yet.
@@ -415,7 +433,8 @@ bool RaftRemoteWrites::Leave() {
   // another one made.
   if (!grant_.has_value()) return true;
   if (!grant_->reader->given_up() || !grant_->reader->reclaimed()) return false;
-  if (Drain() == Drained::kStuck) return false;
+  const Drained drained = Drain(options_.ring_bytes);  // which is all that can be there
+  if (drained == Drained::kStuck || drained == Drained::kSome) return false;
   given_up_readers_.push_back(std::move(grant_->reader));
   grant_.reset();
   return true;
@@ -523,7 +542,7 @@ bool RaftRemoteWrites::BeforeMessage(const raft_message& message) {
   if (lost_ != 0 && (message.type == RAFT_IO_REQUEST_VOTE || message.type == RAFT_IO_TIMEOUT_NOW)) {
     return false;
   }
-  if (grant_.has_value()) Drain();
+  if (grant_.has_value()) Drain(options_.ring_bytes);
   // Who has a leader refuses to vote in libraft, and stays in the term: a member that was cut off,
   // or lies, does not take the leader's ring.
   if (message.type == RAFT_IO_REQUEST_VOTE && !message.request_vote.disrupt_leader &&
@@ -545,12 +564,7 @@ bool RaftRemoteWrites::BeforeMessage(const raft_message& message) {
 void RaftRemoteWrites::AfterMessage() {
   if (raft() == nullptr || draining_) return;
   Compared(std::exchange(handing_, {}));
-  if (grant_.has_value() && grant_->reader->given_up()) {
-    Leave();
-  } else if (grant_.has_value()) {
-    Drain();
-  }
-  LookWhetherCaughtUp();
+  TendGrant();
   ConsiderGrant();
 }
 
@@ -559,12 +573,7 @@ raft_time RaftRemoteWrites::BeforeTick(raft_time now) {
   if (r == nullptr) return now;
   // As if no time had passed: libraft is on the stack.
   if (draining_) return r->state == RAFT_FOLLOWER ? r->election_timer_start : now;
-  if (grant_.has_value() && grant_->reader->given_up()) {
-    Leave();
-  } else if (grant_.has_value()) {
-    Drain();
-  }
-  LookWhetherCaughtUp();
+  TendGrant();
   // What a follower's tick does with the time is to become a candidate.
   if (r->state != RAFT_FOLLOWER) return now;
   const bool is_due =
@@ -573,6 +582,7 @@ raft_time RaftRemoteWrites::BeforeTick(raft_time now) {
 }
 
 void RaftRemoteWrites::BeforeClose() {
+  rest_.Cancel();
   look_.Cancel();
   waiting_.reset();
   bool has_all = lost_ == 0 && raft() != nullptr;

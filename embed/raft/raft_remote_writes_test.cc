@@ -125,6 +125,63 @@ TEST(RaftRemoteWrites, EntriesOfEverySizeArriveWholeWhileRingsAreFullAndWrap) {
   EXPECT_GT(group.Leader()->network().stats().rings.no_room, 0u);
 }
 
+// A follower took all that had come since its last tick in one go. Its engine, which over tcp moves
+// the leader's writes, had no turn meanwhile, and of 64 commits under way each waited so long.
+TEST(RaftRemoteWrites, WhatHasComeSinceTheLastTickIsTakenInSeveralTurns) {
+  RaftGroup group(/*seed=*/14, {1, 2, 3}, WithRemoteWrites(/*ring_bytes=*/1 << 20));
+  std::vector<std::string> commands;
+  CommitUntilAllAreWrittenTo(group, &commands);
+  group.network().RunFor(10 * kNsPerMs);
+  RaftMachine& leader = *group.Leader();
+  RaftMachine& follower = group.member(leader.id() == 1 ? 2 : 1);
+  constexpr size_t kBytes = 1000;  // of a command
+  std::vector<int> statuses(5 * RaftRemoteWrites::kAtOnceBytes / kBytes, 1);
+  for (size_t i = 0; i < statuses.size(); ++i) {
+    commands.push_back(Command(static_cast<int>(i), kBytes));
+    leader.Propose(commands.back(), &statuses[i]);
+  }
+  const uint64_t first = follower.network().stats().rings.taken;
+  uint64_t taken = first;
+  uint64_t most_at_once = 0;
+  // Looks between the engines' turns.
+  ASSERT_TRUE(group.RunUntil([&] {
+    const uint64_t now = follower.network().stats().rings.taken;
+    most_at_once = std::max(most_at_once, now - taken);
+    taken = now;
+    return taken - first >= statuses.size();
+  }));
+  EXPECT_GT(most_at_once, 10u) << "else there was nothing to take at once";
+  EXPECT_LE(most_at_once, RaftRemoteWrites::kAtOnceBytes / kBytes + 1);
+  ASSERT_TRUE(group.AllHave(commands.size()));
+  for (auto& [id, machine] : group.machines()) EXPECT_EQ(machine->applied(), commands);
+  for (const int status : statuses) EXPECT_EQ(status, 0);
+}
+
+// What of it is left for later turns is taken before a term is left, as all that was written is.
+TEST(RaftRemoteWrites, LeadershipIsTakenWithWhatATickHasLeft) {
+  RaftGroup group(/*seed=*/15, {1, 2, 3}, WithRemoteWrites(/*ring_bytes=*/1 << 20));
+  std::vector<std::string> commands;
+  CommitUntilAllAreWrittenTo(group, &commands);
+  group.network().RunFor(10 * kNsPerMs);
+  RaftMachine& leader = *group.Leader();
+  RaftMachine& follower = group.member(leader.id() == 1 ? 2 : 1);
+  constexpr size_t kBytes = 1000;
+  std::vector<int> statuses(5 * RaftRemoteWrites::kAtOnceBytes / kBytes, 1);
+  for (size_t i = 0; i < statuses.size(); ++i) {
+    commands.push_back(Command(static_cast<int>(i), kBytes));
+    leader.Propose(commands.back(), &statuses[i]);
+  }
+  const uint64_t before = follower.network().stats().rings.taken;
+  ASSERT_TRUE(group.RunUntil([&] { return follower.network().stats().rings.taken > before; }));
+  ASSERT_LT(follower.network().stats().rings.taken, before + statuses.size());
+  leader.Transfer(follower.id());
+  ASSERT_TRUE(group.RunUntil([&] { return follower.leads(); }));
+  ASSERT_TRUE(group.Commit("behind it"));
+  commands.emplace_back("behind it");
+  ASSERT_TRUE(group.AllHave(commands.size()));
+  for (auto& [id, machine] : group.machines()) EXPECT_EQ(machine->applied(), commands);
+}
+
 TEST(RaftRemoteWrites, MembersThatSaySomethingElseGetMessages) {
   RaftMachine::Options options = WithRemoteWrites();
   options.without_rings = {2, 3};
@@ -277,6 +334,47 @@ TEST(RaftRemoteWrites, AMemberThatIsClosedHasNothingToMakeUpFor) {
   group.member(follower).Close(&closed);
   ASSERT_TRUE(group.RunUntil([&] { return closed; }));
   EXPECT_FALSE(group.disk(follower).memory_mark);
+}
+
+// What waits for the engine's turn may find that it has no room to ask for one.
+TEST(RaftRemoteWrites, ARecordThatTheEngineHasNoRoomForEndsItsRing) {
+  RaftGroup group(/*seed=*/13, {1, 2, 3}, WithRemoteWrites());
+  std::vector<std::string> commands;
+  CommitUntilAllAreWrittenTo(group, &commands);
+  group.network().RunFor(10 * kNsPerMs);
+  RaftMachine& leader = *group.Leader();
+  const RaftRings::Stats before = leader.network().stats().rings;
+  Engine& engine = group.network().Node(leader.node());
+  int ran = 0;
+  while (engine.Post([&ran] { ++ran; })) {
+  }
+  const raft_term term = leader.get()->current_term;
+  const raft_index last = LastOf(leader);
+  char byte = 'x';
+  raft_entry entry = {};
+  entry.term = term;
+  entry.type = RAFT_COMMAND;
+  entry.buf = {&byte, 1};
+  raft_message message = {};
+  message.type = RAFT_IO_APPEND_ENTRIES;
+  message.server_id = leader.id() == 1 ? 2 : 1;
+  const std::string address = RaftMachine::Address(message.server_id);
+  message.server_address = address.c_str();
+  message.append_entries = {term, last, TermAt(leader.get()->log, last), 0, &entry, 1};
+  bool called_back = false;
+  raft_io_send request = {};
+  request.data = &called_back;
+  raft_io* const io = leader.get()->io;
+  EXPECT_EQ(io->send(io, &request, &message,
+                     [](raft_io_send* each, int) { *static_cast<bool*>(each->data) = true; }),
+            RAFT_TOOMANY);
+  EXPECT_EQ(ran, 0);
+  EXPECT_EQ(leader.network().stats().rings.given_up, before.given_up + 1);
+  group.network().RunFor(10 * kNsPerMs);
+  EXPECT_EQ(leader.network().stats().rings.written, before.written);
+  EXPECT_FALSE(called_back) << "it was refused at once";
+  CommitUntilAllAreWrittenTo(group, &commands);
+  for (auto& [id, machine] : group.machines()) EXPECT_EQ(machine->applied(), commands);
 }
 
 TEST(RaftRemoteWrites, ItNeedsAMarkThatIsKept) {

@@ -60,6 +60,19 @@
 // would have waited hears a candidate as a voter (8): nobody asks it but who counts it for one.
 // Of a message that begins before the end of this member's snapshot it hears what is behind that
 // (9): the rest is committed, and the same.
+//
+//   where                      function            defects
+//   each message: first        SkipCovered()       9
+//     then                     BeforeMessage()     4; 1 and 2; of 6, how far both logs are the same
+//     last                     NonVoterAsked()     8
+//   send()                     Correct()           6, by what BeforeMessage() has noted
+//   set_term(), set_vote()     AfterFailedWrite()  5
+//   load(), append()           ClearUnwritten()    7
+//   load(), snapshot_put()     KeepSnapshot()      1 and 2: the members to go back to
+//   the raft_fsm's snapshot()  PermitsSnapshot()   3
+//
+// The first of the three looks at a message changes it: the others see what libraft will hear.
+//
 // Left are the bytes behind configurations that libraft's disk half encodes by itself: the first
 // entry's, when a group is made, and those beside a snapshot. They stay on that disk, but for a
 // snapshot that goes by libraft's own TCP.

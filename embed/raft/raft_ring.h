@@ -145,10 +145,10 @@ class RaftRingWriter {
   MutableByteSpan Reserve(uint64_t bytes, wire::Ring::Place* place);
   // Behind the last record.
   uint64_t head() const { return head_; }
-  // Once for each Reserve(), in a turn of the engine: what is sent on the channel behind this finds
-  // the bytes. `failed` runs if they may not have been written. If the message is not sent, the
-  // ring is given up. False: nothing was reserved there. It was in another ring, whose number the
-  // peer has given to this one as well.
+  // Once for each Reserve(); makes no turn of the engine. What is sent on the channel behind this
+  // finds the bytes. `failed` runs if they may not have been written, perhaps inside. If the
+  // message is not sent, the ring is given up. False: nothing was reserved there. It was in another
+  // ring, whose number the peer has given to this one as well.
   [[nodiscard]] bool Write(const wire::Ring::Place& place,
                            Function<void(const absl::Status&)> failed);
   // As Write(); `ended` runs in any case: with OK when the bytes are in the reader's memory
@@ -227,7 +227,8 @@ class RaftRings {
   void Tell(raft_id to, bool wants, wire::Message* message);
   // As RaftRingWriter's; false also where there is no ring.
   bool Reserve(raft_id to, const raft_message& message, uint64_t bytes, wire::Message* encoded);
-  // Writes what was reserved. UNAVAILABLE: the ring has been given up since; do not send it.
+  // Writes what was reserved, and makes no turn of the engine. UNAVAILABLE: the ring has been given
+  // up since; do not send it.
   absl::Status Write(raft_id to, Channel& channel, const wire::Message& encoded);
   // The message was not sent.
   void OnFailed(raft_id to, const wire::Message& encoded);

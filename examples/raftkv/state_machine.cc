@@ -118,10 +118,21 @@ uint64_t Charge(std::string_view key, size_t block_bytes) {
   return kv::Store::kRecordOverheadBytes + key.size() + block_bytes;
 }
 
-std::vector<kv::FieldView> FieldsOf(const kv::PutRequest& request) {
-  std::vector<kv::FieldView> fields;
-  for (const kv::Field& field : request.fields()) fields.push_back({field.name(), field.value()});
-  return fields;
+// StateMachine::Check(), and the request's fields. Their number first: a request may have millions
+// of empty ones.
+absl::Status CheckPut(const kv::PutRequest& request, const kv::StoreLimits& limits,
+                      std::vector<kv::FieldView>* fields) {
+  WEFT_RETURN_IF_ERROR(limits.CheckKey(request.key()));
+  const auto count = static_cast<size_t>(request.fields_size());
+  if (count > limits.max_record_fields) return limits.CheckSize({0, count});
+  for (const kv::Field& field : request.fields()) fields->push_back({field.name(), field.value()});
+  WEFT_RETURN_IF_ERROR(limits.CheckFields(*fields));
+  WEFT_RETURN_IF_ERROR(limits.CheckSize(kv::Record().SizeAfter(*fields)));
+  if (request.mode() == kv::PutRequest::REPLACE || request.mode() == kv::PutRequest::UPDATE) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      StrCat("mode ", static_cast<int>(request.mode()), " is not known"));
 }
 
 kv::Record RecordOf(std::string_view block) {
@@ -449,30 +460,20 @@ absl::Status StateMachine::Find(const Batch& batch, std::string_view key, std::s
   return status.IsNotFound() ? absl::OkStatus() : ToStatus(status, "read a record");
 }
 
-// The number of fields first: a request may have millions of empty ones.
 absl::Status StateMachine::Check(const kv::PutRequest& request, const kv::StoreLimits& limits) {
-  WEFT_RETURN_IF_ERROR(limits.CheckKey(request.key()));
-  const auto count = static_cast<size_t>(request.fields_size());
-  if (count > limits.max_record_fields) return limits.CheckSize({0, count});
-  const std::vector<kv::FieldView> fields = FieldsOf(request);
-  WEFT_RETURN_IF_ERROR(limits.CheckFields(fields));
-  WEFT_RETURN_IF_ERROR(limits.CheckSize(kv::Record().SizeAfter(fields)));
-  if (request.mode() == kv::PutRequest::REPLACE || request.mode() == kv::PutRequest::UPDATE) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(
-      StrCat("mode ", static_cast<int>(request.mode()), " is not known"));
+  std::vector<kv::FieldView> fields;
+  return CheckPut(request, limits, &fields);
 }
 
 absl::Status StateMachine::Put(const kv::PutRequest& request, Batch* batch, Outcome* outcome) {
   const kv::StoreLimits& limits = options_.limits;
   const std::string& key = request.key();
-  absl::Status checked = Check(request, limits);
+  std::vector<kv::FieldView> fields;
+  absl::Status checked = CheckPut(request, limits, &fields);
   if (!checked.ok()) {
     Set(checked, outcome);
     return absl::OkStatus();
   }
-  const std::vector<kv::FieldView> fields = FieldsOf(request);
   std::string block;
   bool existed = false;
   WEFT_RETURN_IF_ERROR(Find(*batch, key, &block, &existed));

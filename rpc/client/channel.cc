@@ -423,9 +423,7 @@ std::string Channel::Explain() {
 
 uint64_t Channel::peer_incarnation() {
   if (lanes_ != nullptr) return OfThisThread().peer_incarnation();
-  uint64_t incarnation = 0;
-  RunOnEngine(engine_, [&] { incarnation = client_->peer_incarnation(); });
-  return incarnation;
+  return engine_.forked() ? 0 : client_->peer_incarnation();
 }
 
 ChannelStats Channel::stats() {

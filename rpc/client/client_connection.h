@@ -36,7 +36,7 @@
 // What is here is the life of the connection: attempts, pauses, loss. The way of a call is in
 // client_calls.h.
 //
-// Threads: the engine's; of calls(), what client_calls.h says.
+// Threads: the engine's, but for what says so; of calls(), what client_calls.h says.
 // Lifetime: made by Channel; ends by Shutdown(), which completes every call, and deletes itself.
 // Invariants: calls() are open exactly while kOpen, and leaving exactly while kLeaving.
 #pragma once
@@ -55,6 +55,7 @@
 #include "core/function.h"
 #include "core/huge_page_arena.h"
 #include "core/intrusive_list.h"
+#include "core/tally.h"
 #include "core/timer_wheel.h"
 #include "rpc/client/backoff.h"
 #include "rpc/client/channel.h"
@@ -153,7 +154,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCallsHost,
   // --- facts ------------------------------------------------------------------------------------
 
   absl::StatusOr<PathInfo> path() const;
-  // Of the server of the present connection, or of the last one; 0: none was told.
+  // Of the server of the present connection, or of the last one; 0: none was told. Any thread.
   uint64_t peer_incarnation() const { return peer_incarnation_; }
   std::string explanation() const;
   ChannelStats stats() const;
@@ -257,7 +258,7 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCallsHost,
   std::vector<std::unique_ptr<Bridge>> bridges_;
   ChannelStats past_;  // of those that are no more
 
-  uint64_t peer_incarnation_ = 0;
+  Tally<uint64_t> peer_incarnation_;
   uint64_t connects_ = 0;          // that opened
   uint64_t connect_failures_ = 0;  // attempts that did not
   absl::Status close_reason_;      // why this side has closed; OK: it has not
