@@ -225,7 +225,7 @@ void ServerCore::LookAtDescriptors() {
   told_of_few_descriptors_ = true;
   WEFT_LOG(kWarning, "the server at ", listeners_.back().listener->address(), " takes ",
            options_.max_connections,
-           " connections (ServerOptions::max_connections), for which this ", "process may need ",
+           " connections (ServerOptions::max_connections), for which this process may need ",
            wanted, " descriptors; it may have ", uint64_t{limit.rlim_cur},
            " (RLIMIT_NOFILE), and accepts nobody when these are used. Raise the limit (ulimit -n ",
            wanted, ", or LimitNOFILE=", wanted, " in a systemd unit), or lower max_connections");
