@@ -76,6 +76,7 @@ step "layering" tools/checks/layering.py
 step "check reasons" tools/checks/check_reasons.py
 step "file sizes" tools/checks/file_sizes.py
 step "prose width" tools/checks/prose_width.py
+step "links" tools/checks/links.py
 step "error texts" tools/checks/error_texts.py
 step "named tests" tools/checks/named_tests.py
 

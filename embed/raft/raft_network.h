@@ -101,8 +101,9 @@ struct RaftNetworkOptions {
   // Distinguishes groups that could reach each other by mistake; part of PeerName(). Printable
   // ASCII without blanks, at most 64 characters.
   std::string group = "raft";
-  // Paths, security. `peer_id` and limits of messages are set here.
-  ServerOptions server = {};
+  // Paths, security. `peer_id` and limits of messages are set here. A member has a connection with
+  // each other one: so many fit into the 1,024 descriptors that many systems give a process.
+  ServerOptions server = {.max_connections = 256};
   ChannelOptions channel = {};
   // What members may make this process allocate for payloads that are under way by bulk, all of
   // them together, in bytes.

@@ -42,8 +42,7 @@ class Without:
         environment = {**os.environ, "WEFT_PATHS": paths}
         if not paths:
             del environment["WEFT_PATHS"]
-        server = subprocess.Popen(self.without(ECHO), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                  env=environment)
+        server = subprocess.Popen(self.without(ECHO), stdout=subprocess.PIPE, text=True, env=environment)
         try:
             address = server.stdout.readline().strip()
             client = subprocess.run(self.without(ECHO, address, "hello"), stdout=subprocess.PIPE,

@@ -1,6 +1,8 @@
 #include "rpc/server/server_core.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <utility>
@@ -16,6 +18,19 @@
 #include "rpc/wire/status_text.h"
 
 namespace weft {
+namespace {
+
+// Descriptors that this process has now; 0: it cannot be told.
+uint64_t OpenDescriptors() {
+  DIR* const folder = ::opendir("/proc/self/fd");
+  if (folder == nullptr) return 0;
+  uint64_t names = 0;
+  while (::readdir(folder) != nullptr) ++names;
+  ::closedir(folder);
+  return names - std::min(names, uint64_t{3});  // ".", "..", and the one by which they are counted
+}
+
+}  // namespace
 
 ServerCore::ServerCore(EngineCore& engine, const ServerOptions& options,
                        std::shared_ptr<CommonLimits> common)
@@ -195,8 +210,25 @@ absl::StatusOr<std::shared_ptr<SharedListener>> ServerCore::AddListener(const st
     if (address_.empty()) address_ = (*listener)->address();
     if (listeners_.empty()) StartToLookForIdle();
     listeners_.push_back({asked, *std::move(listener)});
+    if (!asked.empty()) LookAtDescriptors();
   });
   return shared;
+}
+
+void ServerCore::LookAtDescriptors() {
+  uint64_t wanted = 0;
+  for (const Listening& listening : listeners_) wanted += listening.listener->descriptors_wanted();
+  rlimit limit = {};
+  if (wanted == 0 || told_of_few_descriptors_ || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  wanted += OpenDescriptors();
+  if (limit.rlim_cur >= wanted) return;  // RLIM_INFINITY is the largest number
+  told_of_few_descriptors_ = true;
+  WEFT_LOG(kWarning, "the server at ", listeners_.back().listener->address(), " takes ",
+           options_.max_connections,
+           " connections (ServerOptions::max_connections), for which this process may need ",
+           wanted, " descriptors; it may have ", uint64_t{limit.rlim_cur},
+           " (RLIMIT_NOFILE), and accepts nobody when these are used. Raise the limit (ulimit -n ",
+           wanted, ", or LimitNOFILE=", wanted, " in a systemd unit), or lower max_connections");
 }
 
 void ServerCore::StopNewestListener() {

@@ -196,6 +196,8 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   template <class Open>
   absl::StatusOr<std::shared_ptr<SharedListener>> AddListener(const std::string& asked, int socket,
                                                               Open open);
+  // Says, once, that this process may have too few for the clients that the options allow.
+  void LookAtDescriptors();
   void BeginShutdown(uint64_t grace_us);
   void LookForMoved();
   void BeginToDrain();
@@ -237,7 +239,8 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   PeerSessions peers_;
   AuditLog audit_log_;
   Rebalance rebalance_{*this};
-  bool told_of_no_security_ = false;  // in the log
+  bool told_of_no_security_ = false;  // in the log, as below
+  bool told_of_few_descriptors_ = false;
   bool moved_ = false;
   uint64_t moved_end_ns_ = 0;  // of Shutdown(), until clients have left that were told; 0: not yet
   bool draining_ = false;

@@ -9,7 +9,7 @@ Tables and code are not prose; a line of a single word (an address) cannot be wr
 import os
 import sys
 
-from source_tree import DATA_FOLDERS, this_tree
+from source_tree import documents, this_tree
 
 COLUMNS = 120
 
@@ -25,16 +25,6 @@ def complaints(path, markdown):
             wrong.append("%s:%d: %d columns, and the limit of prose is %d" %
                          (path, number, len(line), COLUMNS))
     return wrong
-
-
-def documents(root):
-    """Paths, relative to `root`, of all Markdown files; those of Bazel's links are left out."""
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(f for f in folders
-                            if not f.startswith((".", "bazel-")) and f not in DATA_FOLDERS)
-        for name in sorted(names):
-            if name.endswith(".md"):
-                yield os.path.relpath(os.path.join(folder, name), root)
 
 
 def main():

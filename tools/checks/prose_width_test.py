@@ -4,7 +4,8 @@ import os
 import tempfile
 import unittest
 
-from prose_width import COLUMNS, complaints, documents
+from prose_width import COLUMNS, complaints
+from source_tree import documents
 
 LONG = "word " * 30
 

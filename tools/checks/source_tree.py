@@ -28,6 +28,16 @@ def files(root, suffixes):
     return sorted(found)
 
 
+def documents(root):
+    """Paths, relative to `root`, of all Markdown files; those of Bazel's links are left out."""
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(f for f in folders
+                            if not f.startswith((".", "bazel-")) and f not in DATA_FOLDERS)
+        for name in sorted(names):
+            if name.endswith(".md"):
+                yield os.path.relpath(os.path.join(folder, name), root)
+
+
 def is_test(path):
     """Whether a file is only ever part of tests: foo_test.cc, foo_fuzz.cc, foo_fixture.h, testing/."""
     parts = os.path.splitext(path)[0].split(os.sep)

@@ -7,6 +7,7 @@ set -euo pipefail
 install=$PWD/$1
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 sim=$(dirname "$(readlink -f examples/sim/sim.cc)")
+links=$(readlink -f tools/checks/links.py)
 embedding=$(dirname "$(readlink -f examples/embedding/echo_loop.c)")
 work=${TEST_TMPDIR:-$(mktemp -d)}/consumer
 consumer=$work/program
@@ -41,6 +42,10 @@ say "the documents are there, and what they show"
 for document in README.md docs/guide.md docs/errors.md examples/guide/deadlines.cc; do
   [[ -s "$prefix/share/doc/weft/$document" ]] || { echo "no $document"; exit 1; }
 done
+
+# Some led to what stands in the source tree alone.
+say "each of their links leads to what is installed"
+python3 -B "$links" "$prefix/share/doc/weft"
 
 say "the installed weft makes certificates"
 "$prefix/bin/weft" cert "$work/certs" >"$work/cert.log" || { cat "$work/cert.log"; exit 1; }

@@ -5,6 +5,11 @@
 is a folder of the entries and of the headers that they include, all below
 weft/: what a program sees, and no more (collect_headers.py).
 
+    weft_documents(name = "documents", files = {"//docs": "docs/"}, headers = [...])
+
+is a folder of files at the places that they have in the source tree, whose
+links lead to what is installed (collect_documents.py).
+
     weft_install(name = "install", ...)          # bazel run //:install -- PREFIX
 
 copies files and folders into a prefix. Nothing in the prefix knows where it is:
@@ -88,6 +93,36 @@ weft_public_headers = rule(
         "generated": attr.string_list(doc = "more entries, as programs include them"),
         "_collect": attr.label(
             default = "//tools/install:collect_headers.py",
+            allow_single_file = True,
+        ),
+    },
+)
+
+def _weft_documents_impl(ctx):
+    placed = _placed("", ctx.attr.files)
+    folder = ctx.actions.declare_directory(ctx.label.name)
+    arguments = ctx.actions.args()
+    arguments.add(folder.path)
+    arguments.add_all([_in_repository(header) for header in ctx.files.headers])
+    arguments.add("--")
+    arguments.add_all(["%s=%s" % (to, file.path) for _, file, to in placed])
+    ctx.actions.run(
+        executable = ctx.file._collect,
+        arguments = [arguments],
+        inputs = [file for _, file, _ in placed],
+        outputs = [folder],
+        mnemonic = "WeftDocuments",
+        progress_message = "Collecting the documents",
+    )
+    return [DefaultInfo(files = depset([folder]), runfiles = ctx.runfiles(files = [folder]))]
+
+weft_documents = rule(
+    implementation = _weft_documents_impl,
+    attrs = {
+        "files": attr.label_keyed_string_dict(allow_files = True, doc = "target -> path"),
+        "headers": attr.label_list(allow_files = [".h"], doc = "installed in include/"),
+        "_collect": attr.label(
+            default = "//tools/install:collect_documents.py",
             allow_single_file = True,
         ),
     },

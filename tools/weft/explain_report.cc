@@ -1,6 +1,9 @@
 #include "tools/weft/explain_report.h"
 
+#include <utility>
+
 #include "absl/strings/str_format.h"
+#include "absl/types/span.h"
 #include "core/clock.h"
 #include "core/json.h"
 #include "core/strings.h"
@@ -13,6 +16,44 @@ constexpr int kFormat = 1;  // of the JSON: raised when a member changes its mea
 
 std::string Microseconds(uint64_t ns) {
   return absl::StrFormat("%.1f us", static_cast<double>(ns) / 1e3);
+}
+
+// The library names options, for who writes programs; who types this command gives flags.
+struct Wording {
+  const char* option;
+  const char* flag;
+};
+constexpr Wording kSecurity[] = {
+    {"set `security` in the client's options (SecurityOptions)",
+     "give the --tls-... flags that its clients have"},
+    {"set SecurityOptions::certificate_file and key_file", "give --tls-certificate and --tls-key"},
+    {"set SecurityOptions::server_name or expected_uri", "give --tls-name or --tls-uri"},
+    {"its options have no `security` (SecurityOptions)",
+     "it has no security, so leave the --tls-... flags out"},
+    {"SecurityOptions: ", "--tls-... flags: "},
+};
+// Of options that cannot be; in other errors they may be the server's.
+constexpr Wording kLink[] = {
+    {"LinkOptions::paths", "--paths"},
+    {"LinkOptions::denied_paths", "--deny"},
+    {"LinkOptions::devices", "--devices"},
+    {"LinkOptions::subnets", "--subnets"},
+};
+// The client's alone: it tries the paths.
+constexpr Wording kCandidate[] = {{"LinkOptions::path_timeout_ns", "--path-timeout-ms"}};
+
+std::string WithFlags(std::string text, absl::Span<const Wording> wordings) {
+  for (const Wording& wording : wordings) {
+    const std::string option = wording.option;
+    const size_t at = text.find(option);
+    if (at != std::string::npos) text.replace(at, option.size(), wording.flag);
+  }
+  return text;
+}
+
+std::string ErrorText(const absl::Status& error) {
+  std::string text = WithFlags(WithFlags(std::string(error.message()), kSecurity), kCandidate);
+  return absl::IsInvalidArgument(error) ? WithFlags(std::move(text), kLink) : text;
 }
 
 // "rxe0:1 192.168.77.1"
@@ -32,7 +73,7 @@ std::string CandidateTable(const std::vector<PathCandidate>& candidates) {
                   std::string(PathKindName(candidate.kind)), LinkText(candidate),
                   End(candidate.device, candidate.address),
                   End(candidate.peer_device, candidate.peer_address)});
-    table.AddText(candidate.reason);
+    table.AddText(WithFlags(candidate.reason, kCandidate));
   }
   return table.text();
 }
@@ -126,7 +167,7 @@ std::string ExplainText(const Explanation& explanation) {
   if (explanation.candidates.empty()) text.clear();
   if (!explanation.connected.ok()) {
     return StrCat(text, text.empty() ? "" : "\n", "no connection to ", explanation.address, ": ",
-                  ToStd(explanation.connected.message()), "\n");
+                  ErrorText(explanation.connected), "\n");
   }
   const PathInfo& path = explanation.path;
   text = StrCat(text, "\nconnected to ", explanation.address, " in ",
@@ -136,7 +177,9 @@ std::string ExplainText(const Explanation& explanation) {
       StrCat(text, "\npath ", PathKindName(path.kind), " over ", path.provider, ", device ",
              path.device, ", from ", path.local, " to ", path.peer, "\n", SecurityText(path), "\n");
   if (!HasTls(path)) {
-    text += "the server has no security (ServerOptions::security): it serves whoever reaches it\n";
+    text +=
+        "the server has no security (ServerOptions::security; ready-made servers: --tls-...): it "
+        "serves whoever reaches it\n";
   }
   return text + RoundTripText(explanation);
 }

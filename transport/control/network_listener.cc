@@ -39,6 +39,13 @@ absl::StatusOr<std::unique_ptr<NetworkListener>> NetworkListener::Join(
   return listener;
 }
 
+uint64_t NetworkListener::descriptors_wanted() const {
+  const ListenOptions& options = state_->options;
+  const uint64_t each = state_->policy.Allows(PathKind::kShm) ? kDescriptorsOfShmConnection
+                                                              : kDescriptorsOfConnection;
+  return each * options.max_connections + Newcomers::kMaxStrangers * options.engines;
+}
+
 absl::Status NetworkListener::Start() {
   state_->connections_refused = &context_->connections_refused;
   if (state_->options.security.has_value()) {

@@ -48,6 +48,7 @@ class NetworkListener final : public Listener,
 
   const std::string& address() const override { return state_->shared->address; }
   bool is_beyond_host() const override { return state_->shared->is_beyond_host; }
+  uint64_t descriptors_wanted() const override;
   std::shared_ptr<SharedListener> shared() const override { return state_->shared; }
 
   // To another process, or from one: transport.h.
@@ -65,6 +66,11 @@ class NetworkListener final : public Listener,
   void Stop();
 
  private:
+  // Of each connection: its control socket, and the socket of tcp or ofi_tcp, if it has one.
+  static constexpr uint64_t kDescriptorsOfConnection = 2;
+  // Over shared memory: its control socket, its doorbell, and its process, which those from the
+  // same engine have in common. Files that come by the handshake are closed when the path is up.
+  static constexpr uint64_t kDescriptorsOfShmConnection = 3;
   // Clients taken in one round, so that others get their turn.
   static constexpr int kAcceptsAtOnce = 16;
   // How long not to ask when this process has no descriptors left, and when there are too many

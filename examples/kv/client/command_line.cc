@@ -4,6 +4,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
+#include "absl/flags/usage_config.h"
 #include "absl/strings/str_format.h"
 #include "core/clock.h"
 #include "core/status.h"
@@ -163,6 +164,12 @@ absl::StatusOr<std::vector<ycsb::Workload>> ParseWorkloads(std::string_view text
 }
 
 absl::StatusOr<CommandLine> ParseCommandLine(int argc, char** argv) {
+  // Else --help looks for flags in a file of the program's name.
+  absl::FlagsUsageConfig usage;
+  usage.contains_help_flags = [](absl::string_view file) {
+    return file.find("examples/kv/client/") != absl::string_view::npos;
+  };
+  absl::SetFlagsUsageConfig(usage);
   WEFT_ASSIGN_OR_RETURN(auto security, weft::TakeSecurityFlags(&argc, argv));
   const std::vector<char*> words = absl::ParseCommandLine(argc, argv);
   WEFT_ASSIGN_OR_RETURN(Command command, ParseCommand({words.begin() + 1, words.end()}));

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <string>
 #include <vector>
@@ -33,6 +35,16 @@ class CommandLineTest : public testing::Test {
 
   absl::FlagSaver saver_;
 };
+
+// It said "No flags matched": flags were looked for in a file that is named as the program is.
+TEST_F(CommandLineTest, HelpListsTheFlags) {
+  const auto ends = [](int status) { return WIFEXITED(status); };
+  const auto help = [] {
+    dup2(STDERR_FILENO, STDOUT_FILENO);
+    Parse({"--help"}).IgnoreError();
+  };
+  EXPECT_EXIT(help(), ends, "--value_size");
+}
 
 TEST_F(CommandLineTest, FlagsMayStandBeforeAndAfterTheCommand) {
   const auto line = Parse({"--server=host:1", "put", "--paths=tcp,shm", "key", "value"});
