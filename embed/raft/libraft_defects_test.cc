@@ -596,6 +596,7 @@ int AddBeforeAChangeIsApplied(Cluster& cluster) {
   raft_fixture_elect(cluster.fixture(), 0);
   raft& leader = cluster.member(0);
   EXPECT_LT(raft_last_applied(&leader), ChangesIn(leader.log).back());
+  raft_fixture_set_disk_latency(cluster.fixture(), 0, 5'000);  // it commits what its disk has
   second = {};
   status_of_second = 1;
   return raft_add(&leader, &second, 5, "5",
