@@ -87,7 +87,9 @@ TEST_F(FewDescriptorsTest, ServerForFewerClientsHasNothingToSay) {
   const FewDescriptors few(1000);
   ListenWith(100);
   EXPECT_EQ(said().size(), 0u);
-  ListenWith(1024);
+  ListenWith(ServerOptions().max_connections);
+  EXPECT_EQ(said().size(), 0u) << "nobody has asked for so many: at level info";
+  ListenWith(ServerOptions().max_connections + 1);
   EXPECT_EQ(said().size(), 1u);
 }
 

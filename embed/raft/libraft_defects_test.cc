@@ -114,8 +114,9 @@ class Cluster {
   void MakeVoter(unsigned i) {
     ASSERT_EQ(raft_assign(&member(0), &change_, member(i).id, RAFT_VOTER, nullptr), 0);
   }
-  // A fourth member, that nobody has started.
+  // A fourth member, and a fifth one, that nobody has started.
   int AddFourth(unsigned i) { return raft_add(&member(i), &change_, 4, "4", nullptr); }
+  int AddFifth(unsigned i) { return raft_add(&member(i), &change_, 5, "5", nullptr); }
   void AddFourthAlone() {
     ASSERT_EQ(AddFourth(0), 0);
     ASSERT_EQ(member(0).configuration.n, 4u);
@@ -207,8 +208,8 @@ TEST(LibraftDefects, WithTheRepairItIsTakenBackToTheSnapshots) {
 // C1 e C2, after a start: restoreEntries() holds C2 for committed, so that it is in force when its
 // entry has gone.
 
-// Plays it until the entry has gone.
-void ChangeBeforeAStart(Cluster& cluster) {
+// Disks have C1 e, and member 0's has C2 behind it, which adds a fourth one.
+void StoreChange(Cluster& cluster) {
   raft_entry entry = {};
   entry.term = 1;
   entry.type = RAFT_COMMAND;
@@ -223,7 +224,11 @@ void ChangeBeforeAStart(Cluster& cluster) {
   ASSERT_EQ(raft_configuration_encode(&four, &entry.buf), 0);
   raft_configuration_close(&four);
   raft_fixture_add_entry(cluster.fixture(), 0, &entry);
+}
 
+// Plays it until the entry has gone.
+void ChangeBeforeAStart(Cluster& cluster) {
+  StoreChange(cluster);
   cluster.Start();
   const raft& member = cluster.member(0);
   ASSERT_EQ(member.configuration.n, 4u) << "as its log has it";
@@ -500,6 +505,125 @@ TEST(LibraftDefects, WithTheRepairItGivesIt) {
   cluster.Propose(1);
   cluster.AllApply(1, {1, 2});
   EXPECT_EQ(ChangesIn(cluster.member(2).log).size(), 2u);
+}
+
+// C adds a fourth member, and is committed by members 0 and 2. Member 1 has it in its log, and not
+// on its disk yet, when it is elected: it leads with three members, and the change that it makes of
+// those takes C back. A simulated group had removed a member, which was ended, and had it again: of
+// four voters one was gone, another one did not vote until it was led, and the two others were no
+// majority.
+
+// Plays it until member 0 has committed, and member 1 has not stored.
+void ChangeOnOtherDisks(Cluster& cluster) {
+  cluster.StartAndElect();
+  raft_fixture_set_disk_latency(cluster.fixture(), 1, 10'000);
+  ASSERT_EQ(cluster.AddFourth(0), 0);
+  cluster.AllApply(0, {0});
+  for (int step = 0; ChangesIn(cluster.member(1).log).size() < 2; ++step) {
+    ASSERT_LT(step, 10'000);
+    raft_fixture_step(cluster.fixture());
+  }
+}
+
+void AwaitElectionOf1(Cluster& cluster) {
+  ASSERT_TRUE(raft_fixture_step_until_state_is(cluster.fixture(), 1, RAFT_LEADER, kLimitMs));
+  ASSERT_LT(cluster.member(1).last_stored, ChangesIn(cluster.member(1).log).back());
+}
+
+void HandOverBeforeTheDiskHasAChange(Cluster& cluster) {
+  ChangeOnOtherDisks(cluster);
+  static struct raft_transfer transfer;
+  transfer = {};
+  ASSERT_EQ(raft_transfer(&cluster.member(0), &transfer, cluster.member(1).id, nullptr), 0);
+  AwaitElectionOf1(cluster);
+}
+
+TEST(LibraftDefects, AChangeThatTheNewLeadersDiskDoesNotHaveYetIsTakenBack) {
+  Cluster cluster;
+  HandOverBeforeTheDiskHasAChange(cluster);
+  EXPECT_EQ(cluster.member(1).configuration.n, 3u) << "as its log has it: mended";
+  ASSERT_EQ(cluster.AddFifth(1), 0);
+  cluster.AllApply(1, {0, 1, 2});
+  for (const unsigned i : {0, 1, 2}) {
+    const raft_configuration& members = cluster.member(i).configuration;
+    ASSERT_EQ(members.n, 4u) << i;
+    EXPECT_EQ(members.servers[3].id, 5u) << i;
+  }
+}
+
+TEST(LibraftDefects, WithTheRepairTheNewLeaderHasIt) {
+  Cluster cluster;
+  cluster.Repair();
+  HandOverBeforeTheDiskHasAChange(cluster);
+  EXPECT_EQ(cluster.member(1).configuration.n, 4u);
+  EXPECT_EQ(cluster.AddFifth(1), RAFT_CANTCHANGE) << "it has not applied the first one";
+  cluster.Propose(1);
+  cluster.AllApply(1, {0, 1, 2});
+  ASSERT_EQ(cluster.AddFifth(1), 0);
+  cluster.AllApply(1, {0, 1, 2});
+  for (const unsigned i : {0, 1, 2}) EXPECT_EQ(cluster.member(i).configuration.n, 5u) << i;
+}
+
+// The same where nobody hands over: member 1 has heard of no leader for long enough.
+void LeaderGoesBeforeTheDiskHasAChange(Cluster& cluster) {
+  ChangeOnOtherDisks(cluster);
+  raft_fixture_set_randomized_election_timeout(cluster.fixture(), 2, kNoElectionMs);
+  cluster.CutOff();
+  AwaitElectionOf1(cluster);
+}
+
+TEST(LibraftDefects, WhoAsksForVotesBeforeItsDiskHasAChangeLeadsWithoutIt) {
+  Cluster cluster;
+  LeaderGoesBeforeTheDiskHasAChange(cluster);
+  EXPECT_EQ(cluster.member(1).configuration.n, 3u) << "as its log has it: mended";
+}
+
+TEST(LibraftDefects, WithTheRepairItLeadsWithIt) {
+  Cluster cluster;
+  cluster.Repair();
+  LeaderGoesBeforeTheDiskHasAChange(cluster);
+  EXPECT_EQ(cluster.member(1).configuration.n, 4u);
+}
+
+// C1 e C2, after a start: whoever leads holds C2 for committed, so that it takes another change at
+// once, and says that this one is done when C2 is.
+int status_of_second = 0;  // 1: nothing was said
+
+int AddBeforeAChangeIsApplied(Cluster& cluster) {
+  static raft_change second;
+  StoreChange(cluster);
+  cluster.Start();
+  raft_fixture_elect(cluster.fixture(), 0);
+  raft& leader = cluster.member(0);
+  EXPECT_LT(raft_last_applied(&leader), ChangesIn(leader.log).back());
+  raft_fixture_set_disk_latency(cluster.fixture(), 0, 5'000);  // it commits what its disk has
+  second = {};
+  status_of_second = 1;
+  return raft_add(&leader, &second, 5, "5",
+                  [](raft_change*, int status) { status_of_second = status; });
+}
+
+TEST(LibraftDefects, AfterAStartAChangeIsDoneWhenTheOneBeforeItIs) {
+  Cluster cluster;
+  ASSERT_EQ(AddBeforeAChangeIsApplied(cluster), 0) << "refused: mended";
+  raft& leader = cluster.member(0);
+  const std::vector<raft_index> changes = ChangesIn(leader.log);
+  ASSERT_EQ(changes.size(), 3u);
+  for (int step = 0; raft_last_applied(&leader) < changes[1]; ++step) {
+    ASSERT_LT(step, 10'000);
+    raft_fixture_step(cluster.fixture());
+  }
+  EXPECT_LT(leader.commit_index, changes[2]);
+  EXPECT_EQ(status_of_second, 0);
+}
+
+TEST(LibraftDefects, WithTheRepairItWaitsForTheOneBeforeIt) {
+  Cluster cluster;
+  cluster.Repair();
+  EXPECT_EQ(AddBeforeAChangeIsApplied(cluster), RAFT_CANTCHANGE);
+  cluster.Propose(0);
+  cluster.AllApply(0, {0, 1, 2});
+  EXPECT_EQ(cluster.AddFifth(0), 0);
 }
 
 }  // namespace

@@ -20,9 +20,9 @@ constexpr size_t kWord = 8;
 
 // --- the log -------------------------------------------------------------------------------------
 
-// The last change of members in the log that is below `end`; 0: none.
-raft_index LastChangeBefore(const raft_log& log, raft_index end) {
-  for (raft_index index = end - 1; index > log.offset; --index) {
+// The last change of members in the log that is below `end`, and behind `after`; 0: none.
+raft_index LastChangeBefore(const raft_log& log, raft_index end, raft_index after = 0) {
+  for (raft_index index = end - 1; index > std::max(after, log.offset); --index) {
     const raft_entry* const entry = EntryAt(log, index);
     if (entry != nullptr && entry->type == RAFT_CHANGE) return index;
   }
@@ -93,6 +93,23 @@ bool Copy(const raft_configuration& from, raft_configuration* to) {
   return true;
 }
 
+// Before a follower votes or stands for election: the last change in its log is in force, and under
+// way until it is applied, whether its disk has it or not.
+void TakeUpLastChange(raft* raft) {
+  if (raft->state != RAFT_FOLLOWER) return;
+  const raft_log& log = raft->log;
+  const raft_index index = LastChangeBefore(log, LastIndex(log) + 1, raft->last_applied);
+  if (index == 0 || index == raft->configuration_uncommitted_index) return;
+  raft_configuration last;
+  raft_configuration_init(&last);
+  if (!DecodeConfiguration(EntryAt(log, index)->buf, &last)) {
+    return raft_configuration_close(&last);
+  }
+  raft_configuration_close(&raft->configuration);
+  raft->configuration = last;
+  raft->configuration_uncommitted_index = index;
+}
+
 // For each term and vote that could not be stored, before libraft is told so.
 void AfterFailedWrite(raft* raft) {
   // The union's member that libraft is about to take for the valid one. Where the candidate stays
@@ -100,12 +117,17 @@ void AfterFailedWrite(raft* raft) {
   if (raft->state == RAFT_CANDIDATE) raft->follower_state.current_leader.address = nullptr;
 }
 
+// Of a follower's leader, for as long as makes a voter ask for an election.
+bool IsSilent(const raft& raft) {
+  const raft_time silent_ms = raft.io->time(raft.io) - raft.election_timer_start;
+  return silent_ms >= raft.follower_state.randomized_election_timeout;
+}
+
 // This member in its own configuration, if a candidate asks it for a vote though it is no voter
-// there, and if its leader is silent for as long as makes a voter ask for an election. Null else.
+// there, and if its leader is silent. Null else.
 raft_server* NonVoterAsked(raft* raft, const raft_message& message) {
   if (message.type != RAFT_IO_REQUEST_VOTE || raft->state != RAFT_FOLLOWER) return nullptr;
-  const raft_time silent_ms = raft->io->time(raft->io) - raft->election_timer_start;
-  if (silent_ms < raft->follower_state.randomized_election_timeout) return nullptr;
+  if (!IsSilent(*raft)) return nullptr;
   for (unsigned i = 0; i < raft->configuration.n; ++i) {
     raft_server& server = raft->configuration.servers[i];
     if (server.id == raft->id) return server.role == RAFT_VOTER ? nullptr : &server;
@@ -196,8 +218,16 @@ struct RaftRepair::Functions {
 
   static int Start(raft_io* io, unsigned msecs, raft_io_tick_cb tick, raft_io_recv_cb receive) {
     RaftRepair& self = Self(io);
+    self.tick_ = tick;
     self.receive_ = receive;
-    return self.below_.start(io, msecs, tick, Receive);
+    return self.below_.start(io, msecs, Tick, Receive);
+  }
+
+  static void Tick(raft_io* io) {
+    RaftRepair& self = Self(io);
+    raft* const raft = self.Raft();
+    if (raft->state == RAFT_FOLLOWER && IsSilent(*raft)) TakeUpLastChange(raft);
+    self.tick_(io);
   }
 
   static void Receive(raft_io* io, raft_message* message) {
@@ -207,6 +237,9 @@ struct RaftRepair::Functions {
       SkipCovered(*raft, &message->append_entries);
     }
     self.BeforeMessage(*message);
+    if (message->type == RAFT_IO_REQUEST_VOTE || message->type == RAFT_IO_TIMEOUT_NOW) {
+      TakeUpLastChange(raft);
+    }
     raft_server* const asked = NonVoterAsked(raft, *message);
     if (asked == nullptr) return self.receive_(io, message);
     // While libraft decides: a request for a vote changes neither the configuration nor the leader.

@@ -26,7 +26,7 @@
 //   4. C1 e C2, then another    configuration_uncommitted_index still names C2, which the snapshot
 //      member's snapshot        has taken the place of, and a later conflict rolls back.
 //
-// And two with elections, and one each with answers, with memory, and with snapshots:
+// And three with elections, and one each with answers, with memory, and with snapshots:
 //
 //   5. TimeoutNow, disk fails   convertToCandidate() makes a candidate that cannot store its vote a
 //                               follower again, but leaves a candidate's flags where a follower has
@@ -47,6 +47,11 @@
 //                               message behind that one, for good. Where a message begins with the
 //                               first entry of all it does not look, and appends what its snapshot
 //                               has once more, at its end.
+//  10. C1 e C2, then elected    A follower takes C2 for its configuration when its disk has it, and
+//                               never if it has been elected by then: it leads with the members of
+//                               C1, and its next change takes C2 back, also one that is committed.
+//                               After a start it holds C2 for committed (2): it takes another
+//                               change at once, and says of that one that it is done when C2 is.
 //
 // Before libraft hears a message, it sees which entries libraft is about to take off its log. If
 // there is a change among them (1, 2), it puts the configuration before it in place: that of an
@@ -59,11 +64,13 @@
 // as it is (7). A member that is no voter and has not heard of a leader for as long as a voter
 // would have waited hears a candidate as a voter (8): nobody asks it but who counts it for one.
 // Of a message that begins before the end of this member's snapshot it hears what is behind that
-// (9): the rest is committed, and the same.
+// (9): the rest is committed, and the same. Before a follower votes or stands for election, the
+// last change in its log is put in place, and counts as under way until it is applied (10).
 //
 //   where                      function            defects
 //   each message: first        SkipCovered()       9
 //     then                     BeforeMessage()     4; 1 and 2; of 6, how far both logs are the same
+//     then                     TakeUpLastChange()  10; and at each tick of a silent leader's
 //     last                     NonVoterAsked()     8
 //   send()                     Correct()           6, by what BeforeMessage() has noted
 //   set_term(), set_vote()     AfterFailedWrite()  5
@@ -71,7 +78,7 @@
 //   load(), snapshot_put()     KeepSnapshot()      1 and 2: the members to go back to
 //   the raft_fsm's snapshot()  PermitsSnapshot()   3
 //
-// The first of the three looks at a message changes it: the others see what libraft will hear.
+// The first of the four looks at a message changes it: the others see what libraft will hear.
 //
 // Left are the bytes behind configurations that libraft's disk half encodes by itself: the first
 // entry's, when a group is made, and those beside a snapshot. They stay on that disk, but for a
@@ -132,6 +139,7 @@ class RaftRepair {
 
   raft_io* const io_;
   const raft_io below_;  // the functions that were there
+  raft_io_tick_cb tick_ = nullptr;
   raft_io_recv_cb receive_ = nullptr;
   StateMachine state_machine_;
 

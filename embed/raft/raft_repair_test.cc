@@ -37,10 +37,12 @@ class RepairedIo {
   explicit RepairedIo(raft* raft) {
     io_.data = raft;
     io_.impl = this;
-    io_.start = [](raft_io* io, unsigned, raft_io_tick_cb, raft_io_recv_cb receive) {
+    io_.start = [](raft_io* io, unsigned, raft_io_tick_cb tick, raft_io_recv_cb receive) {
+      Self(io).tick_ = tick;
       Self(io).receive_ = receive;
       return 0;
     };
+    io_.time = [](raft_io*) { return raft_time{kNowMs}; };
     io_.send = [](raft_io* io, raft_io_send*, const raft_message* message, raft_io_send_cb) {
       Self(io).sent_ = *message;
       return 0;
@@ -60,9 +62,15 @@ class RepairedIo {
         if (server.id == libraft->id) Self(io).role_then_ = server.role;
       }
     };
-    EXPECT_EQ(io_.start(&io_, 100, nullptr, hears), 0);
+    EXPECT_EQ(io_.start(
+                  &io_, 100, [](raft_io*) {}, hears),
+              0);
   }
 
+  static constexpr raft_time kNowMs = 1'000;
+
+  raft_io* io() { return &io_; }
+  void Tick() { tick_(&io_); }
   void Hear(raft_message message) { receive_(&io_, &message); }
   // This member's, and its leader, while libraft heard the last message.
   int role_then() const { return role_then_; }
@@ -92,6 +100,7 @@ class RepairedIo {
 
   raft_io io_ = {};
   std::optional<RaftRepair> repair_;
+  raft_io_tick_cb tick_ = nullptr;
   raft_io_recv_cb receive_ = nullptr;
   raft_message sent_ = {};
   raft_message heard_ = {};
@@ -322,6 +331,76 @@ TEST(RaftRepair, ANonVoterHearsACandidateAsAVoterWhenItsLeaderIsSilent) {
   EXPECT_EQ(io.role_then(), RAFT_SPARE) << "that alone: it asks for no votes itself";
   EXPECT_EQ(io.leader_then(), 1u) << "as before";
   raft_configuration_close(&libraft.configuration);
+}
+
+// A member was elected that had the removal of another one in its log, and not on its slow disk
+// yet: it led with the members from before, and made the next change of those, so that who had been
+// removed and ended was a voter again. (libraft_defects_test has what came of it.)
+TEST(RaftRepair, TheLastChangeInTheLogCountsWhenAMemberVotesOrStandsForElection) {
+  // So many members, 1 and so on.
+  const auto configure = [](unsigned members, raft_configuration* configuration) {
+    raft_configuration_init(configuration);
+    for (raft_id id = 1; id <= members; ++id) {
+      ASSERT_EQ(raft_configuration_add(configuration, id, std::to_string(id).c_str(), RAFT_VOTER),
+                0);
+    }
+  };
+  raft libraft = {};
+  RepairedIo io(&libraft);
+  libraft.io = io.io();
+  libraft.id = 1;
+  libraft.state = RAFT_FOLLOWER;
+  libraft.follower_state.randomized_election_timeout = 150;
+  raft_entry entries[3] = {};  // 11: four members; 12; 13: five
+  for (raft_entry& entry : entries) entry.term = 1;
+  for (const unsigned at : {0, 2}) {
+    raft_configuration members;
+    configure(at == 0 ? 4 : 5, &members);
+    entries[at].type = RAFT_CHANGE;
+    ASSERT_EQ(raft_configuration_encode(&members, &entries[at].buf), 0);
+    raft_configuration_close(&members);
+  }
+  entries[1].type = RAFT_COMMAND;
+  libraft.log.entries = entries;
+  libraft.log.size = 4;  // one that is free
+  libraft.log.back = 3;
+  libraft.log.offset = 10;
+  // The members that count when libraft has that configuration, and has applied so far.
+  const auto members_after = [&](unsigned members, raft_index uncommitted, raft_index applied,
+                                 const auto& event) {
+    configure(members, &libraft.configuration);
+    libraft.configuration_uncommitted_index = uncommitted;
+    libraft.last_applied = applied;
+    event();
+    const unsigned now = libraft.configuration.n;
+    EXPECT_EQ(libraft.configuration_uncommitted_index, now == 5 ? 13 : uncommitted);
+    raft_configuration_close(&libraft.configuration);
+    return now;
+  };
+  const auto hear = [&io](decltype(raft_message::type) type) {
+    return [&io, type] {
+      raft_message message = {};
+      message.type = type;
+      io.Hear(message);
+    };
+  };
+  const auto tick = [&](raft_time silent_ms) {
+    return [&io, &libraft, silent_ms] {
+      libraft.election_timer_start = RepairedIo::kNowMs - silent_ms;
+      io.Tick();
+    };
+  };
+  EXPECT_EQ(members_after(3, 0, 10, hear(RAFT_IO_TIMEOUT_NOW)), 5u);
+  EXPECT_EQ(members_after(3, 0, 10, hear(RAFT_IO_REQUEST_VOTE)), 5u);
+  EXPECT_EQ(members_after(3, 0, 10, tick(150)), 5u);
+  EXPECT_EQ(members_after(3, 0, 10, tick(149)), 3u) << "it does not stand for election";
+  EXPECT_EQ(members_after(4, 11, 10, tick(150)), 5u) << "the disk has the first";
+  EXPECT_EQ(members_after(4, 0, 12, tick(150)), 5u) << "it is applied";
+  EXPECT_EQ(members_after(5, 0, 12, tick(150)), 5u) << "after a start";
+  EXPECT_EQ(members_after(4, 0, 13, tick(150)), 4u) << "both are applied: libraft knows";
+  libraft.state = RAFT_LEADER;
+  EXPECT_EQ(members_after(4, 0, 10, hear(RAFT_IO_REQUEST_VOTE)), 4u) << "it knows its own";
+  for (const unsigned at : {0, 2}) raft_free(entries[at].buf.base);
 }
 
 // A leader whose own snapshot ended one entry before a follower's sent that one again and again:

@@ -223,12 +223,18 @@ void ServerCore::LookAtDescriptors() {
   wanted += OpenDescriptors();
   if (limit.rlim_cur >= wanted) return;  // RLIM_INFINITY is the largest number
   told_of_few_descriptors_ = true;
-  WEFT_LOG(kWarning, "the server at ", listeners_.back().listener->address(), " takes ",
-           options_.max_connections,
-           " connections (ServerOptions::max_connections), for which this process may need ",
-           wanted, " descriptors; it may have ", uint64_t{limit.rlim_cur},
-           " (RLIMIT_NOFILE), and accepts nobody when these are used. Raise the limit (ulimit -n ",
-           wanted, ", or LimitNOFILE=", wanted, " in a systemd unit), or lower max_connections");
+  const std::string line = StrCat(
+      "the server at ", listeners_.back().listener->address(), " takes ", options_.max_connections,
+      " connections (ServerOptions::max_connections), for which this process may need ", wanted,
+      " descriptors; it may have ", uint64_t{limit.rlim_cur},
+      " (RLIMIT_NOFILE), and accepts nobody when these are used. Raise the limit (ulimit -n ",
+      wanted, ", or LimitNOFILE=", wanted, " in a systemd unit), or lower max_connections");
+  // Nobody has chosen the default, and most servers never have so many clients.
+  if (options_.max_connections == ServerOptions().max_connections) {
+    WEFT_LOG(kInfo, line);
+  } else {
+    WEFT_LOG(kWarning, line);
+  }
 }
 
 void ServerCore::StopNewestListener() {
