@@ -16,7 +16,14 @@ MutableByteSpan BytesOf(std::string* text) {
 }
 
 absl::Status TooLarge(uint64_t bytes, uint64_t limit) {
-  return absl::InvalidArgumentError(StrCat("a payload of ", bytes, " bytes; the limit is ", limit));
+  return absl::InvalidArgumentError(
+      StrCat("a payload of ", bytes, " bytes; the limit is ", limit, ": send it in pieces"));
+}
+
+absl::Status TooLong(uint64_t bytes) {
+  return absl::InvalidArgumentError(StrCat("a range of ", bytes,
+                                           " bytes to trim or zero; the limit is ", kMaxRangeBytes,
+                                           ": send it in pieces"));
 }
 
 }  // namespace
@@ -166,6 +173,7 @@ void BlockService::ChangeOnDisk(Call call, Change change) {
   absl::StatusOr<Ticket> ticket =
       Admit(request.session(), request.offset(), request.bytes(), Kind::kWrites);
   if (!ticket.ok()) return call.Finish(ticket.status());
+  if (request.bytes() > kMaxRangeBytes) return call.Finish(TooLong(request.bytes()));
   if (request.bytes() == 0) return call.Finish(absl::OkStatus());
   RunOnDisk(std::move(call), *std::move(ticket),
             [change](BlockDevice& device, auto& call) { return change(device, call.request()); });

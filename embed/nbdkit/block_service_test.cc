@@ -112,6 +112,14 @@ class Client {
     wire::ZeroReply reply;
     return stub_.Zero(request, &reply, kPatient);
   }
+  absl::Status Trim(uint64_t offset, uint64_t bytes) {
+    wire::TrimRequest request;
+    request.set_session(session_);
+    request.set_offset(offset);
+    request.set_bytes(bytes);
+    wire::TrimReply reply;
+    return stub_.Trim(request, &reply, kPatient);
+  }
   absl::StatusOr<wire::ExtentsReply> Extents(uint64_t offset, uint64_t bytes, uint32_t most) {
     wire::ExtentsRequest request;
     request.set_session(session_);
@@ -219,6 +227,27 @@ TEST_F(BlockServiceTest, PayloadsThatMakeNoSenseAreRefusedAndTheClientGoesOn) {
   EXPECT_EQ(device_.writes(), 0);
   EXPECT_TRUE(client->ReadLent(100'000, 100'000).ok());
   EXPECT_TRUE(client->WriteLent(100'000, 100'000).ok());
+}
+
+// One request could name all of a raw device, and held a thread of the server's until its medium
+// had written that many zeros, whatever its client had given up meanwhile; some of them held all
+// threads.
+TEST(BlockServiceRangeTest, WhatIsTooLongToTrimOrZeroIsRefusedAndTheClientGoesOn) {
+  MemoryDevice device(2 * kMaxRangeBytes);
+  BlockServer server(device);
+  Client client(server.address());
+  client.BeginToAttach('a');
+  ASSERT_TRUE(client.IsAttached());
+  EXPECT_TRUE(client.Write(kMaxRangeBytes, "abc").ok());
+  const absl::Status zeroed = client.Zero(0, kMaxRangeBytes + 1);
+  EXPECT_THAT(zeroed, Is(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(std::string(zeroed.message()), testing::HasSubstr("the limit is 33554432"));
+  EXPECT_THAT(client.Zero(0, 2 * kMaxRangeBytes), Is(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(client.Trim(0, kMaxRangeBytes + 1), Is(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(device.ranges(), testing::IsEmpty());
+  EXPECT_TRUE(client.Zero(1, kMaxRangeBytes).ok());
+  EXPECT_EQ(*client.Read(kMaxRangeBytes, 3), std::string("\0bc", 3));
+  EXPECT_TRUE(client.Trim(2, kMaxRangeBytes).ok());
 }
 
 TEST_F(BlockServiceTest, WithoutASessionNothingIsCarriedOut) {

@@ -257,31 +257,49 @@ absl::Status BlockVolume::Flush(uint64_t* losses) {
   return absl::OkStatus();
 }
 
+// Pieces end where multiples of kMaxRangeBytes do, so that whole sectors, and what the medium
+// erases at a time, stay whole. Each is durable by itself: what a lost host has lost of the first
+// ones would not be known to the last one.
+absl::Status BlockVolume::ChangeRange(const char* what, Range range, bool durable,
+                                      ChangePiece change) {
+  while (range.bytes > 0) {
+    const Range piece = {range.offset,
+                         std::min(range.bytes, kMaxRangeBytes - range.offset % kMaxRangeBytes)};
+    WEFT_RETURN_IF_ERROR(Operate(what, [&](const Session& session, const CallOptions& options) {
+      WEFT_RETURN_IF_ERROR(change(piece, session, options));
+      return CountChange(session, durable);
+    }));
+    range.offset += piece.bytes;
+    range.bytes -= piece.bytes;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status BlockVolume::Trim(uint64_t offset, uint64_t bytes, bool durable) {
-  return Operate("trim", [&](const Session& session, const CallOptions& options) {
-    wire::TrimRequest request;
-    wire::TrimReply reply;
-    request.set_session(session.number);
-    request.set_offset(offset);
-    request.set_bytes(bytes);
-    request.set_durable(durable);
-    WEFT_RETURN_IF_ERROR(stub_.Trim(request, &reply, options));
-    return CountChange(session, durable);
-  });
+  return ChangeRange("trim", {offset, bytes}, durable,
+                     [&](const Range& piece, const Session& session, const CallOptions& options) {
+                       wire::TrimRequest request;
+                       wire::TrimReply reply;
+                       request.set_session(session.number);
+                       request.set_offset(piece.offset);
+                       request.set_bytes(piece.bytes);
+                       request.set_durable(durable);
+                       return stub_.Trim(request, &reply, options);
+                     });
 }
 
 absl::Status BlockVolume::Zero(uint64_t offset, uint64_t bytes, bool may_trim, bool durable) {
-  return Operate("zero", [&](const Session& session, const CallOptions& options) {
-    wire::ZeroRequest request;
-    wire::ZeroReply reply;
-    request.set_session(session.number);
-    request.set_offset(offset);
-    request.set_bytes(bytes);
-    request.set_may_trim(may_trim);
-    request.set_durable(durable);
-    WEFT_RETURN_IF_ERROR(stub_.Zero(request, &reply, options));
-    return CountChange(session, durable);
-  });
+  return ChangeRange("zero", {offset, bytes}, durable,
+                     [&](const Range& piece, const Session& session, const CallOptions& options) {
+                       wire::ZeroRequest request;
+                       wire::ZeroReply reply;
+                       request.set_session(session.number);
+                       request.set_offset(piece.offset);
+                       request.set_bytes(piece.bytes);
+                       request.set_may_trim(may_trim);
+                       request.set_durable(durable);
+                       return stub_.Zero(request, &reply, options);
+                     });
 }
 
 absl::StatusOr<std::vector<BlockDevice::Extent>> BlockVolume::Extents(uint64_t offset,

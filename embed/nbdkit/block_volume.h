@@ -54,9 +54,10 @@ namespace weft::embed {
 struct BlockVolumeOptions {
   // Behaviour.
   std::string address;
-  ChannelOptions channel = {};        // paths, security; limits are set here
-  uint64_t patience_us = 30'000'000;  // of an operation, from its beginning
-  bool crc32c = true;                 // over payloads that are lent, both ways
+  ChannelOptions channel = {};  // paths, security; limits are set here
+  // Of an operation, from its beginning. One that goes in pieces (block_limits.h) has it for each.
+  uint64_t patience_us = 30'000'000;
+  bool crc32c = true;  // over payloads that are lent, both ways
 };
 
 class BlockVolume {
@@ -91,12 +92,19 @@ class BlockVolume {
     uint64_t epoch = 0;
   };
   using Attempt = absl::FunctionRef<absl::Status(const Session&, const CallOptions&)>;
+  struct Range {
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
+  };
+  using ChangePiece =
+      absl::FunctionRef<absl::Status(const Range&, const Session&, const CallOptions&)>;
 
   BlockVolume(const BlockVolumeOptions& options, std::unique_ptr<Channel> channel);
 
   absl::Status Operate(const char* what, Attempt attempt);
   absl::Status ReadPiece(uint64_t offset, MutableByteSpan into);
   absl::Status WritePiece(uint64_t offset, ByteSpan from, bool durable);
+  absl::Status ChangeRange(const char* what, Range range, bool durable, ChangePiece change);
   absl::StatusOr<Session> Attach(uint64_t deadline_ns);
   absl::StatusOr<wire::AttachReply> AskForSession(uint64_t deadline_ns);
   absl::Status TakeReply(const wire::AttachReply& reply);

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -53,6 +54,11 @@ class MemoryDevice final : public BlockDevice {
   int writes() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return writes_;
+  }
+  // Offset and bytes of each that was trimmed or zeroed, in their order.
+  std::vector<std::pair<uint64_t, uint64_t>> ranges() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return ranges_;
   }
   std::byte At(uint64_t offset) const {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -96,6 +102,7 @@ class MemoryDevice final : public BlockDevice {
   absl::Status Zero(uint64_t offset, uint64_t bytes, bool, bool) override {
     const auto lock = Wait();
     std::memset(bytes_.data() + offset, 0, bytes);
+    ranges_.emplace_back(offset, bytes);
     return absl::OkStatus();
   }
   absl::StatusOr<std::vector<Extent>> Extents(uint64_t offset, uint64_t bytes,
@@ -141,6 +148,7 @@ class MemoryDevice final : public BlockDevice {
   int waiting_ = 0;
   int flushes_ = 0;
   int writes_ = 0;
+  std::vector<std::pair<uint64_t, uint64_t>> ranges_;
 };
 
 }  // namespace weft::embed
