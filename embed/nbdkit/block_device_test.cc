@@ -85,13 +85,13 @@ TEST_F(BlockDeviceTest, ZeroedAndTrimmedRangesReadAsZeros) {
   const auto device = Open();
   for (const bool may_trim : {true, false}) {
     ASSERT_TRUE(device->Write(0, AsBytes(std::string(8192, 'x')), false).ok());
-    const absl::Status zeroed = device->Zero(1, 8190, may_trim, false);
+    const absl::Status zeroed = device->Zero(1, 8190, may_trim);
     if (absl::IsUnimplemented(zeroed)) continue;  // this file system cannot
     ASSERT_TRUE(zeroed.ok()) << zeroed;
     EXPECT_EQ(Read(*device, 0, 8192), "x" + std::string(8190, '\0') + "x");
     EXPECT_EQ(std::filesystem::file_size(path_), kBytes);
   }
-  EXPECT_TRUE(device->Trim(0, 4096, true).ok());
+  EXPECT_TRUE(device->Trim(0, 4096).ok());
 }
 
 TEST_F(BlockDeviceTest, OneMayWriteAndSeveralMayRead) {
