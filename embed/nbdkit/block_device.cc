@@ -171,6 +171,8 @@ class FileDevice final : public BlockDevice {
       const int result = ::fallocate(descriptor_.get(), mode, static_cast<off_t>(offset),
                                      static_cast<off_t>(bytes));
       if (result == 0) return 0;
+      // A raw device takes whole sectors alone.
+      if (errno == EINVAL) return EOPNOTSUPP;
       if (errno != EINTR) return errno;
     }
   }
