@@ -38,6 +38,11 @@ wire::OpenRequest::Mode WireModeOf(FileClient::Mode mode, bool again) {
   return is_new ? wire::OpenRequest::WRITE_NEW : wire::OpenRequest::WRITE_EXISTING;
 }
 
+// Else a path of which it is a part could lead elsewhere.
+bool IsName(std::string_view text) {
+  return !text.empty() && text != "." && text != ".." && text.find('/') == text.npos;
+}
+
 uint64_t NowNs() { return Clock::Real().NowNs(); }
 
 }  // namespace
@@ -73,6 +78,8 @@ FileClient::~FileClient() {
 absl::StatusOr<std::unique_ptr<FileClient>> FileClient::Open(const FileClientOptions& options) {
   ChannelOptions channel_options = options.channel;
   channel_options.max_outstanding_calls = kMaxFileRequests;
+  // The longest tells of names; what is around these is below what may stand in a message.
+  channel_options.max_reply_bytes = kMaxListedBytes + kMaxInlineFileBytes;
   // A server that was started again is to be found soon.
   channel_options.max_backoff_us = std::min<uint64_t>(channel_options.max_backoff_us, 100'000);
   WEFT_ASSIGN_OR_RETURN(auto calls,
@@ -463,8 +470,8 @@ absl::StatusOr<FileClient::Facts> FileClient::Stat(const std::string& name) {
 
 absl::StatusOr<std::vector<std::string>> FileClient::List(const std::string& name) {
   std::vector<std::string> names;
-  bool has_more = true;
-  while (has_more) {
+  size_t bytes = 0;
+  for (bool has_more = true; has_more;) {
     WEFT_RETURN_IF_ERROR(Operate(StrCat("list ", name), [&](const Attempt& attempt) {
       wire::ListRequest request;
       wire::ListReply reply;
@@ -475,12 +482,19 @@ absl::StatusOr<std::vector<std::string>> FileClient::List(const std::string& nam
       has_more = reply.has_more();
       if (has_more && reply.names().empty()) return WrongReply("no names, and more of them");
       for (std::string& next : *reply.mutable_names()) {
+        if (!IsName(next)) return WrongReply("a name that no file can have");
         if (!names.empty() && next <= names.back()) return WrongReply("names without order");
-        if (next.find('/') != std::string::npos) return WrongReply("a name with a slash");
+        bytes += next.size();
         names.push_back(std::move(next));
       }
       return absl::OkStatus();
     }));
+    if (names.size() > kMaxFolderNames || bytes > kMaxFolderBytes) {
+      return absl::ResourceExhaustedError(StrCat("list ", name, ": at least ", names.size(),
+                                                 " names of ", bytes, " bytes; a client takes ",
+                                                 kMaxFolderNames, " names of ", kMaxFolderBytes,
+                                                 " bytes: put the files into several folders"));
+    }
   }
   return names;
 }

@@ -118,6 +118,7 @@ class FileClient {
   // --- names ------------------------------------------------------------------------------------
 
   absl::StatusOr<Facts> Stat(const std::string& name);
+  // In their order. RESOURCE_EXHAUSTED: more than kMaxFolderNames or kMaxFolderBytes.
   absl::StatusOr<std::vector<std::string>> List(const std::string& name);
   absl::Status Remove(const std::string& name);
   absl::Status MakeFolder(const std::string& name);
