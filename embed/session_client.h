@@ -59,15 +59,19 @@ class SessionClient {
   // One attempt to have a session, so that mistakes are told at once. Errors: the attempt's.
   absl::Status Attach();
 
-  // Until an attempt is OK, or its error is the answer: what to do about the error decides its code
-  // (.cc). What has not succeeded within the patience has the last reason, with how long and how
-  // often it was tried. Errors begin with `what`.
+  // Until an attempt is OK, or its error is an answer. It is none, and so is tried again,
+  //   in the same session, after a moment   RESOURCE_EXHAUSTED
+  //   in a new one: this one is over, or    ABORTED, UNAVAILABLE, CANCELLED, DEADLINE_EXCEEDED,
+  //   what was sent may come late           INTERNAL, and a DATA_LOSS of the way there (one that
+  //                                         has a Delivery)
+  // What has not succeeded within the patience has the last reason, with how long and how often it
+  // was tried. Errors begin with `what`.
   absl::Status Operate(std::string_view what, TryOnce attempt) {
     return Operate(what, patience_us_, attempt);
   }
   absl::Status Operate(std::string_view what, uint64_t patience_us, TryOnce attempt);
 
-  // No other session has begun, or will without being asked for after this.
+  // True: nobody has begun to ask for the next one yet.
   bool IsCurrent(const Session& session);
 
  private:

@@ -122,7 +122,8 @@ class Copies(Case):
             file.write(data)
         kit = self.nbdkit(self.serve())
         first, end = MIB + 512, 70 * MIB + 512
-        self.done("qemu-io", "-f", "raw", "-d", "unmap", "-c", "write -z %d %d" % (first, end - first),
+        self.done("qemu-io", "-f", "raw", "-d", "unmap",
+                  "-c", "write -z %d %d" % (first, end - first),
                   "-c", "discard %d %d" % (end, 5 * MIB), "-c", "flush", kit.uri)
         with open(self.image, "rb") as file:
             now = file.read()

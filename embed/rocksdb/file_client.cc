@@ -542,13 +542,13 @@ void FileClient::KeepLocks() {
     if (stopping_ || locks_.empty()) continue;
     lock.unlock();
     const absl::Status asked =
-        sessions_.Operate("keep locks", kKeepLocksUs, [this](const Attempt& attempt) {
+        sessions_.Operate("keep locks", 2 * kKeepLocksUs, [this](const Attempt& attempt) {
           wire::StatRequest request;
           wire::StatReply reply;
           request.set_session(attempt.session.number);
           return calls_->Stat(request, &reply, attempt.timeout_us);
         });
-    asked.IgnoreError();  // the next one, or an operation, has more time
+    asked.IgnoreError();  // an operation has more time, and says so
     lock.lock();
   }
 }
