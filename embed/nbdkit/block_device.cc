@@ -117,14 +117,13 @@ class FileDevice final : public BlockDevice {
     return MediumError(error, "flush");
   }
 
-  absl::Status Trim(uint64_t offset, uint64_t bytes, bool durable) override {
+  absl::Status Trim(uint64_t offset, uint64_t bytes) override {
     const int error = Allocate(FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
-    if (error == EOPNOTSUPP) return absl::OkStatus();
-    if (error != 0) return MediumError(error, StrCat("trim ", bytes, " bytes at ", offset));
-    return durable ? Flush() : absl::OkStatus();
+    if (error == 0 || error == EOPNOTSUPP) return absl::OkStatus();
+    return MediumError(error, StrCat("trim ", bytes, " bytes at ", offset));
   }
 
-  absl::Status Zero(uint64_t offset, uint64_t bytes, bool may_trim, bool durable) override {
+  absl::Status Zero(uint64_t offset, uint64_t bytes, bool may_trim) override {
     constexpr int kPunch = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
     int error = EOPNOTSUPP;
     if (!may_trim) error = Allocate(FALLOC_FL_ZERO_RANGE | FALLOC_FL_KEEP_SIZE, offset, bytes);
@@ -133,8 +132,8 @@ class FileDevice final : public BlockDevice {
       // tmpfs has no other way to keep the space.
       if (error == 0 && !may_trim) error = Allocate(FALLOC_FL_KEEP_SIZE, offset, bytes);
     }
-    if (error != 0) return MediumError(error, StrCat("zero ", bytes, " bytes at ", offset));
-    return durable ? Flush() : absl::OkStatus();
+    if (error == 0) return absl::OkStatus();
+    return MediumError(error, StrCat("zero ", bytes, " bytes at ", offset));
   }
 
   absl::StatusOr<std::vector<Extent>> Extents(uint64_t offset, uint64_t bytes,
@@ -172,6 +171,8 @@ class FileDevice final : public BlockDevice {
       const int result = ::fallocate(descriptor_.get(), mode, static_cast<off_t>(offset),
                                      static_cast<off_t>(bytes));
       if (result == 0) return 0;
+      // A raw device takes whole sectors alone.
+      if (errno == EINVAL) return EOPNOTSUPP;
       if (errno != EINTR) return errno;
     }
   }

@@ -61,9 +61,10 @@ class BlockDevice {
   // `durable`: on the medium when this returns OK.
   virtual absl::Status Write(uint64_t offset, ByteSpan from, bool durable) = 0;
   virtual absl::Status Flush() = 0;
-  // A medium that cannot give space back is left as it is.
-  virtual absl::Status Trim(uint64_t offset, uint64_t bytes, bool durable) = 0;
-  virtual absl::Status Zero(uint64_t offset, uint64_t bytes, bool may_trim, bool durable) = 0;
+  // A medium that cannot give space back is left as it is, and so are parts of a raw device's
+  // sectors, of which Zero() says UNIMPLEMENTED.
+  virtual absl::Status Trim(uint64_t offset, uint64_t bytes) = 0;
+  virtual absl::Status Zero(uint64_t offset, uint64_t bytes, bool may_trim) = 0;
   // Up to `limit` of them, from `offset` on, at most `bytes`; REQUIRES: limit, bytes > 0.
   virtual absl::StatusOr<std::vector<Extent>> Extents(uint64_t offset, uint64_t bytes,
                                                       size_t limit) = 0;

@@ -16,7 +16,14 @@ MutableByteSpan BytesOf(std::string* text) {
 }
 
 absl::Status TooLarge(uint64_t bytes, uint64_t limit) {
-  return absl::InvalidArgumentError(StrCat("a payload of ", bytes, " bytes; the limit is ", limit));
+  return absl::InvalidArgumentError(
+      StrCat("a payload of ", bytes, " bytes; the limit is ", limit, ": send it in pieces"));
+}
+
+absl::Status TooLong(uint64_t bytes) {
+  return absl::InvalidArgumentError(StrCat("a range of ", bytes,
+                                           " bytes to trim or zero; the limit is ", kMaxRangeBytes,
+                                           ": send it in pieces"));
 }
 
 }  // namespace
@@ -26,10 +33,12 @@ BlockService::BlockService(BlockDevice& device, Engine& engine, BufferPool& buff
       buffers_(buffers),
       sessions_(
           engine, [this](Sessions::Session& session) { Open(session); }, [](Sessions::Session&) {}),
-      disks_(std::make_unique<DiskPool>(threads)) {}
+      disks_(std::make_unique<DiskPool>(threads)),
+      range_thread_(std::make_unique<DiskPool>(1)) {}
 
 BlockService::~BlockService() {
   sessions_.Stop();
+  range_thread_.reset();
   disks_.reset();
   sessions_.Clear();
 }
@@ -161,25 +170,35 @@ void BlockService::StartWrite(UnaryCall<wire::WriteRequest, wire::WriteReply> ca
 }
 
 template <class Call, class Change>
-void BlockService::ChangeOnDisk(Call call, Change change) {
+void BlockService::ChangeRange(Call call, Change change) {
   const auto& request = call.request();
   absl::StatusOr<Ticket> ticket =
       Admit(request.session(), request.offset(), request.bytes(), Kind::kWrites);
   if (!ticket.ok()) return call.Finish(ticket.status());
+  if (request.bytes() > kMaxRangeBytes) return call.Finish(TooLong(request.bytes()));
   if (request.bytes() == 0) return call.Finish(absl::OkStatus());
-  RunOnDisk(std::move(call), *std::move(ticket),
-            [change](BlockDevice& device, auto& call) { return change(device, call.request()); });
+  DiskPool::Lane& lane = (*ticket)->ranges;
+  range_thread_->Run(
+      lane, [this, change, call = std::move(call), ticket = *std::move(ticket)]() mutable {
+        if (ticket->state.load() == Sessions::State::kClosed) return call.Finish(SessionOver());
+        if (call.context().cancelled())
+          return call.Finish(absl::CancelledError("nobody waits for it"));
+        absl::Status changed = change(device_, call.request());
+        if (!changed.ok() || !call.request().durable()) return call.Finish(std::move(changed));
+        FlushAndThen([call = std::move(call), ticket = std::move(ticket)](
+                         const absl::Status& flushed) mutable { call.Finish(flushed); });
+      });
 }
 
 void BlockService::StartTrim(UnaryCall<wire::TrimRequest, wire::TrimReply> call) {
-  ChangeOnDisk(std::move(call), [](BlockDevice& device, const wire::TrimRequest& request) {
-    return device.Trim(request.offset(), request.bytes(), request.durable());
+  ChangeRange(std::move(call), [](BlockDevice& device, const wire::TrimRequest& request) {
+    return device.Trim(request.offset(), request.bytes());
   });
 }
 
 void BlockService::StartZero(UnaryCall<wire::ZeroRequest, wire::ZeroReply> call) {
-  ChangeOnDisk(std::move(call), [](BlockDevice& device, const wire::ZeroRequest& request) {
-    return device.Zero(request.offset(), request.bytes(), request.may_trim(), request.durable());
+  ChangeRange(std::move(call), [](BlockDevice& device, const wire::ZeroRequest& request) {
+    return device.Zero(request.offset(), request.bytes(), request.may_trim());
   });
 }
 
@@ -211,15 +230,20 @@ void BlockService::StartExtents(UnaryCall<wire::ExtentsRequest, wire::ExtentsRep
 void BlockService::StartFlush(UnaryCall<wire::FlushRequest, wire::FlushReply> call) {
   absl::StatusOr<Ticket> ticket = Admit(call.request().session(), 0, 0, Kind::kReads);
   if (!ticket.ok()) return call.Finish(ticket.status());
+  FlushAndThen([call = std::move(call), ticket = *std::move(ticket)](
+                   const absl::Status& flushed) mutable { call.Finish(flushed); });
+}
+
+void BlockService::FlushAndThen(Function<void(const absl::Status&)> done) {
   const std::lock_guard<std::mutex> lock(flush_mutex_);
-  flushes_.push_back({std::move(call), *std::move(ticket)});
+  flushes_.push_back(std::move(done));
   if (std::exchange(is_flushing_, true)) return;
   disks_->Run(flush_lane_, [this] { RunFlushes(); });
 }
 
 void BlockService::RunFlushes() {
   while (true) {
-    std::vector<WaitingFlush> flushes;
+    std::vector<Function<void(const absl::Status&)>> flushes;
     {
       const std::lock_guard<std::mutex> lock(flush_mutex_);
       flushes.swap(flushes_);
@@ -227,7 +251,7 @@ void BlockService::RunFlushes() {
     }
     if (flushes.empty()) return;
     const absl::Status status = device_.Flush();
-    for (WaitingFlush& flush : flushes) flush.call.Finish(status);
+    for (auto& done : flushes) done(status);
   }
 }
 

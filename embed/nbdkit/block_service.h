@@ -7,8 +7,12 @@
 //
 // Its clients have sessions (embed/server_sessions.h).
 //
+// What trims and zeroes has one thread to itself. The system carries out one such call on a file at
+// a time anyway, and takes long where it has to write the zeros: on the pool's threads they would
+// wait for each other, and nobody could read or write meanwhile.
+//
 // Flushes that wait become one: at most one fdatasync(2) runs, and a flush that comes meanwhile has
-// part in the next one.
+// part in the next one. What was trimmed or zeroed durably waits for a flush as well.
 //
 // Limits: for each connection those of LimitServer(), which come to 64 requests and 64 MiB; for all
 // the pool of buffers. What would be more is refused with RESOURCE_EXHAUSTED, and was not run.
@@ -24,6 +28,7 @@
 #include <mutex>
 #include <vector>
 
+#include "core/function.h"
 #include "embed/nbdkit/block.weft.h"
 #include "embed/nbdkit/block_device.h"
 #include "embed/nbdkit/disk_pool.h"
@@ -61,14 +66,12 @@ class BlockService final : public wire::Block::Service {
   void StartExtents(UnaryCall<wire::ExtentsRequest, wire::ExtentsReply> call) override;
 
  private:
-  struct Nothing {};
-  using Sessions = ServerSessions<wire::AttachReply, Nothing>;
+  struct Ranges {
+    DiskPool::Lane ranges;  // to be trimmed or zeroed
+  };
+  using Sessions = ServerSessions<wire::AttachReply, Ranges>;
   using Ticket = Sessions::Ticket;
 
-  struct WaitingFlush {
-    UnaryCall<wire::FlushRequest, wire::FlushReply> call;
-    Ticket ticket;
-  };
   enum class Kind : uint8_t { kReads = 1, kWrites = 2 };
 
   absl::StatusOr<Ticket> Admit(uint64_t session, uint64_t offset, uint64_t bytes, Kind kind);
@@ -79,7 +82,9 @@ class BlockService final : public wire::Block::Service {
   // Of a request that changes a range and brings no bytes: checks it, and runs `change` of the
   // device and the request.
   template <class Call, class Change>
-  void ChangeOnDisk(Call call, Change change);
+  void ChangeRange(Call call, Change change);
+  // `done` with the status of a flush that begins after this. Any thread.
+  void FlushAndThen(Function<void(const absl::Status&)> done);
   void ReadInline(UnaryCall<wire::ReadRequest, wire::ReadReply> call, Ticket ticket);
   void RunFlushes();
 
@@ -89,11 +94,13 @@ class BlockService final : public wire::Block::Service {
   Sessions sessions_;
 
   std::mutex flush_mutex_;
-  std::vector<WaitingFlush> flushes_;  // guarded by flush_mutex_
-  bool is_flushing_ = false;           // guarded by flush_mutex_
+  // Guarded by flush_mutex_.
+  std::vector<Function<void(const absl::Status&)>> flushes_;
+  bool is_flushing_ = false;
   DiskPool::Lane flush_lane_;
 
-  std::unique_ptr<DiskPool> disks_;  // goes first: its tasks use the rest
+  std::unique_ptr<DiskPool> disks_;         // its tasks use the rest
+  std::unique_ptr<DiskPool> range_thread_;  // goes first: its tasks use disks_ as well
 };
 
 }  // namespace weft::embed

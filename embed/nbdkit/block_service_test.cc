@@ -104,13 +104,28 @@ class Client {
     options.bulk = &bulk;
     return stub_.Write(request, &reply, options);
   }
-  absl::Status Zero(uint64_t offset, uint64_t bytes) {
+  absl::Status Zero(uint64_t offset, uint64_t bytes, bool durable = false) {
+    return BeginZero(offset, bytes, durable).get();
+  }
+  std::future<absl::Status> BeginZero(uint64_t offset, uint64_t bytes, bool durable = false,
+                                      const CallOptions& options = kPatient) {
     wire::ZeroRequest request;
     request.set_session(session_);
     request.set_offset(offset);
     request.set_bytes(bytes);
-    wire::ZeroReply reply;
-    return stub_.Zero(request, &reply, kPatient);
+    request.set_durable(durable);
+    auto& call = calls_.emplace_back();
+    stub_.Zero(request, &call.zero, options,
+               [&call](absl::Status status) { call.ended.set_value(std::move(status)); });
+    return call.ended.get_future();
+  }
+  absl::Status Trim(uint64_t offset, uint64_t bytes) {
+    wire::TrimRequest request;
+    request.set_session(session_);
+    request.set_offset(offset);
+    request.set_bytes(bytes);
+    wire::TrimReply reply;
+    return stub_.Trim(request, &reply, kPatient);
   }
   absl::StatusOr<wire::ExtentsReply> Extents(uint64_t offset, uint64_t bytes, uint32_t most) {
     wire::ExtentsRequest request;
@@ -131,6 +146,7 @@ class Client {
   struct Call {
     wire::WriteReply write;
     wire::FlushReply flush;
+    wire::ZeroReply zero;
     std::promise<absl::Status> ended;
   };
 
@@ -219,6 +235,27 @@ TEST_F(BlockServiceTest, PayloadsThatMakeNoSenseAreRefusedAndTheClientGoesOn) {
   EXPECT_EQ(device_.writes(), 0);
   EXPECT_TRUE(client->ReadLent(100'000, 100'000).ok());
   EXPECT_TRUE(client->WriteLent(100'000, 100'000).ok());
+}
+
+// One request could name all of a raw device, and held a thread of the server's until its medium
+// had written that many zeros, whatever its client had given up meanwhile; some of them held all
+// threads.
+TEST(BlockServiceRangeTest, WhatIsTooLongToTrimOrZeroIsRefusedAndTheClientGoesOn) {
+  MemoryDevice device(2 * kMaxRangeBytes);
+  BlockServer server(device);
+  Client client(server.address());
+  client.BeginToAttach('a');
+  ASSERT_TRUE(client.IsAttached());
+  EXPECT_TRUE(client.Write(kMaxRangeBytes, "abc").ok());
+  const absl::Status zeroed = client.Zero(0, kMaxRangeBytes + 1);
+  EXPECT_THAT(zeroed, Is(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(std::string(zeroed.message()), testing::HasSubstr("the limit is 33554432"));
+  EXPECT_THAT(client.Zero(0, 2 * kMaxRangeBytes), Is(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(client.Trim(0, kMaxRangeBytes + 1), Is(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(device.ranges(), testing::IsEmpty());
+  EXPECT_TRUE(client.Zero(1, kMaxRangeBytes).ok());
+  EXPECT_EQ(*client.Read(kMaxRangeBytes, 3), std::string("\0bc", 3));
+  EXPECT_TRUE(client.Trim(2, kMaxRangeBytes).ok());
 }
 
 TEST_F(BlockServiceTest, WithoutASessionNothingIsCarriedOut) {
@@ -334,6 +371,64 @@ TEST_F(BlockServiceTest, FlushesThatWaitBecomeOne) {
   device_.Go();
   for (auto& flush : flushes) EXPECT_TRUE(flush.get().ok());
   EXPECT_EQ(device_.flushes(), 2);
+}
+
+// A medium that has to write zeros takes its time, and the system carries out one such call on a
+// file at a time: each of the others held a thread of the pool, and nobody could read.
+TEST_F(BlockServiceTest, WhatIsZeroedHoldsUpNeitherReadsNorWritesNorFlushes) {
+  const auto client = Attached('a');
+  device_.Hold(MemoryDevice::Held::kRanges);
+  std::vector<std::future<absl::Status>> zeros;
+  for (int i = 0; i < 10; ++i) zeros.push_back(client->BeginZero(i, 1));
+  device_.AwaitHeld(1);
+  const auto other = Attached('b');
+  EXPECT_TRUE(other->Write(100, "abc").ok());
+  EXPECT_TRUE(client->Write(103, "def").ok());
+  EXPECT_EQ(*other->Read(100, 6), "abcdef");
+  EXPECT_TRUE(client->BeginFlush().get().ok());
+  EXPECT_THAT(device_.ranges(), testing::IsEmpty());
+  device_.Go();
+  for (auto& zero : zeros) EXPECT_TRUE(zero.get().ok());
+}
+
+// What was zeroed durably was flushed by the thread that had zeroed it: as many flushes at once as
+// there were threads, and each waited for all that anybody had written.
+TEST_F(BlockServiceTest, WhatIsZeroedDurablyHasPartInTheNextFlush) {
+  const auto client = Attached();
+  EXPECT_TRUE(client->Zero(0, 1, /*durable=*/true).ok());
+  EXPECT_EQ(device_.flushes(), 1);
+  device_.Hold(MemoryDevice::Held::kFlushes);
+  auto flush = client->BeginFlush();
+  device_.AwaitHeld(1);
+  std::vector<std::future<absl::Status>> zeros;
+  for (int i = 0; i < 10; ++i) zeros.push_back(client->BeginZero(i, 1, /*durable=*/true));
+  EXPECT_TRUE(client->Zero(10, 1).ok()) << "all before it wait for the flush, and not for a thread";
+  EXPECT_THAT(device_.ranges(), testing::SizeIs(12));
+  device_.Go();
+  EXPECT_TRUE(flush.get().ok());
+  for (auto& zero : zeros) EXPECT_TRUE(zero.get().ok());
+  EXPECT_EQ(device_.flushes(), 3);
+}
+
+TEST_F(BlockServiceTest, WhatIsZeroedDurablyFailsWithItsFlush) {
+  const auto client = Attached();
+  device_.FailFlushes(true);
+  EXPECT_THAT(client->Zero(0, 1, /*durable=*/true), Is(absl::StatusCode::kDataLoss));
+}
+
+TEST_F(BlockServiceTest, WhatWaitsToBeZeroedIsLeftWhenItsDeadlineHasPassed) {
+  const auto client = Attached();
+  device_.Hold(MemoryDevice::Held::kRanges);
+  auto first = client->BeginZero(0, 1);
+  device_.AwaitHeld(1);
+  EXPECT_THAT(client->BeginZero(1, 1, false, {.timeout_us = 1'000}).get(),
+              Is(absl::StatusCode::kDeadlineExceeded));
+  // Small messages keep their order: the server has been told when it has answered this one.
+  EXPECT_THAT(client->Write(kDeviceBytes, "a"), Is(absl::StatusCode::kOutOfRange));
+  device_.Go();
+  EXPECT_TRUE(first.get().ok());
+  EXPECT_TRUE(client->Zero(2, 1).ok());
+  EXPECT_THAT(device_.ranges(), testing::ElementsAre(testing::Pair(0, 1), testing::Pair(2, 1)));
 }
 
 // fdatasync(2) reports what the medium has refused to one of those who ask, and succeeds from then

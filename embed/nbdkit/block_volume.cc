@@ -2,34 +2,25 @@
 
 #include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cstring>
-#include <thread>
 #include <utility>
 
-#include "core/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "embed/nbdkit/block_limits.h"
 #include "embed/session_client.h"
 #include "weft/bulk.h"
 #include "weft/memory.h"
-#include "weft/status.h"
 
 namespace weft::embed {
-namespace {
-
-// Between two attempts, when the last one failed at once: a server that is started again needs some
-// 10 ms until it listens.
-constexpr uint64_t kPauseUs = 5'000;
-
-}  // namespace
 
 BlockVolume::BlockVolume(const BlockVolumeOptions& options, std::unique_ptr<Channel> channel)
     : options_(options),
       channel_(std::move(channel)),
       stub_(*channel_),
-      client_id_(NewClientId(kClientIdBytes)) {}
+      client_id_(NewClientId(kClientIdBytes)),
+      sessions_(options.patience_us,
+                [this](uint64_t timeout_us) { return AskForSession(timeout_us); }) {}
 
 BlockVolume::~BlockVolume() = default;
 
@@ -40,49 +31,24 @@ absl::StatusOr<std::unique_ptr<BlockVolume>> BlockVolume::Open(const BlockVolume
   channel_options.max_backoff_us = std::min<uint64_t>(channel_options.max_backoff_us, 100'000);
   WEFT_ASSIGN_OR_RETURN(auto channel, Channel::Open(options.address, channel_options));
   std::unique_ptr<BlockVolume> volume(new BlockVolume(options, std::move(channel)));
-  const uint64_t deadline_ns = volume->NowNs() + 1000 * options.patience_us;
-  WEFT_RETURN_IF_ERROR(volume->Attach(deadline_ns).status());
+  WEFT_RETURN_IF_ERROR(volume->sessions_.Attach());
   return volume;
 }
 
 // --- sessions ------------------------------------------------------------------------------------
 
-absl::StatusOr<BlockVolume::Session> BlockVolume::Attach(uint64_t deadline_ns) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (state_ == State::kAttaching) {
-    const uint64_t now_ns = NowNs();
-    if (now_ns >= deadline_ns) {
-      return absl::UnavailableError(StrCat("not attached again in time; ", last_failure_));
-    }
-    changed_.wait_for(lock, std::chrono::nanoseconds(deadline_ns - now_ns));
-  }
-  if (state_ == State::kAttached) return session_;
-  state_ = State::kAttaching;
-  lock.unlock();
-  const absl::StatusOr<wire::AttachReply> reply = AskForSession(deadline_ns);
-  lock.lock();
-  state_ = State::kDetached;
-  const absl::Status taken = reply.ok() ? TakeReply(*reply) : reply.status();
-  if (!taken.ok()) last_failure_ = std::string(taken.message());
-  changed_.notify_all();
-  WEFT_RETURN_IF_ERROR(taken);
-  return session_;
-}
-
 // The earlier session's stream goes first: the server need not wait for it.
-absl::StatusOr<wire::AttachReply> BlockVolume::AskForSession(uint64_t deadline_ns) {
+absl::StatusOr<BlockVolume::Session> BlockVolume::AskForSession(uint64_t timeout_us) {
   stream_.reset();
   wire::AttachRequest request;
   request.set_client(client_id_);
   auto stream = stub_.Attach(request, {});
-  const uint64_t now_ns = NowNs();
-  auto reply =
-      FirstReply(*channel_, stream, now_ns < deadline_ns ? (deadline_ns - now_ns) / 1000 : 0);
-  if (reply.ok()) stream_.emplace(std::move(stream));
-  return reply;
+  WEFT_ASSIGN_OR_RETURN(const wire::AttachReply reply, FirstReply(*channel_, stream, timeout_us));
+  stream_.emplace(std::move(stream));
+  WEFT_RETURN_IF_ERROR(TakeReply(reply));
+  return Session{reply.session(), reply.epoch()};
 }
 
-// REQUIRES: mutex_ is held.
 absl::Status BlockVolume::TakeReply(const wire::AttachReply& reply) {
   BlockDevice::Facts facts;
   facts.bytes = reply.bytes();
@@ -94,7 +60,8 @@ absl::Status BlockVolume::TakeReply(const wire::AttachReply& reply) {
       facts.preferred_bytes > 1 << 25) {
     return WrongReply("the preferred size of requests");
   }
-  const bool is_first = session_.number == 0;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const bool is_first = !epoch_.has_value();
   if (!is_first && (facts.bytes != facts_.bytes || facts.read_only != facts_.read_only)) {
     return absl::DataLossError(StrCat(options_.address, " serves another device now: ", facts.bytes,
                                       facts.read_only ? " bytes, read-only" : " bytes",
@@ -102,24 +69,18 @@ absl::Status BlockVolume::TakeReply(const wire::AttachReply& reply) {
                                       facts_.read_only ? ", read-only" : ""));
   }
   if (is_first) facts_ = facts;
-  if (!is_first && reply.epoch() != session_.epoch && changes_ != flushed_changes_) {
+  if (!is_first && reply.epoch() != epoch_ && changes_ != flushed_changes_) {
     ++losses_;
     flushed_changes_ = changes_;
   }
-  session_ = {reply.session(), reply.epoch()};
-  state_ = State::kAttached;
+  epoch_ = reply.epoch();
   return absl::OkStatus();
-}
-
-void BlockVolume::Detach(const Session& session) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (state_ == State::kAttached && session_.number == session.number) state_ = State::kDetached;
 }
 
 absl::Status BlockVolume::CountChange(const Session& session, bool durable) {
   if (durable) return absl::OkStatus();
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (session.epoch != session_.epoch) {
+  if (epoch_ != session.epoch) {
     return absl::AbortedError("what was written may be lost already");
   }
   ++changes_;
@@ -129,35 +90,6 @@ absl::Status BlockVolume::CountChange(const Session& session, bool durable) {
 uint64_t BlockVolume::losses() {
   const std::lock_guard<std::mutex> lock(mutex_);
   return losses_;
-}
-
-absl::Status BlockVolume::Operate(const char* what, Attempt attempt) {
-  const uint64_t began_ns = NowNs();
-  const uint64_t deadline_ns = began_ns + 1000 * options_.patience_us;
-  for (uint32_t attempts = 1;; ++attempts) {
-    const absl::StatusOr<Session> session = Attach(deadline_ns);
-    absl::Status status = session.status();
-    uint64_t now_ns = NowNs();
-    if (session.ok()) {
-      CallOptions options;
-      options.timeout_us = deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 + 1 : 1;
-      status = attempt(*session, options);
-    }
-    if (status.ok()) return status;
-    const Next next = NextAfter(status);
-    if (next == Next::kAttachAgain && session.ok()) Detach(*session);
-    if (next == Next::kGiveUp) return Annotate(std::move(status), what);
-    now_ns = NowNs();
-    if (now_ns + 1000 * kPauseUs >= deadline_ns) {
-      return Annotate(std::move(status),
-                      StrCat(what, ": given up after ", (now_ns - began_ns) / kNsPerMs, " ms and ",
-                             attempts, " attempts"));
-    }
-    // The first time at once: a session is over, and the connection may be as good as ever.
-    if (attempts > 1 || next == Next::kAgain) {
-      std::this_thread::sleep_for(std::chrono::microseconds(kPauseUs));
-    }
-  }
 }
 
 // --- operations ----------------------------------------------------------------------------------
@@ -173,14 +105,14 @@ absl::Status BlockVolume::Read(uint64_t offset, MutableByteSpan into) {
 }
 
 absl::Status BlockVolume::ReadPiece(uint64_t offset, MutableByteSpan into) {
-  return Operate("read", [&](const Session& session, const CallOptions& options) {
+  return sessions_.Operate("read", [&](const Attempt& attempt) {
     wire::ReadRequest request;
     wire::ReadReply reply;
-    request.set_session(session.number);
+    request.set_session(attempt.session.number);
     request.set_offset(offset);
     request.set_bytes(static_cast<uint32_t>(into.size()));
     if (into.size() <= kMaxInlineBytes) {
-      WEFT_RETURN_IF_ERROR(stub_.Read(request, &reply, options));
+      WEFT_RETURN_IF_ERROR(stub_.Read(request, &reply, {.timeout_us = attempt.timeout_us}));
       const std::string& data = reply.inline_data();
       if (data.size() != into.size()) return WrongReply("another number of bytes than were asked");
       std::memcpy(into.data(), data.data(), data.size());
@@ -190,9 +122,9 @@ absl::Status BlockVolume::ReadPiece(uint64_t offset, MutableByteSpan into) {
     WEFT_ASSIGN_OR_RETURN(const auto buffer, channel_->AllocateBuffer(into.size()));
     BulkCall bulk(*channel_);
     bulk.Receive(buffer->slice());
-    CallOptions with_memory = options;
-    with_memory.bulk = &bulk;
-    WEFT_RETURN_IF_ERROR(stub_.Read(request, &reply, with_memory));
+    CallOptions options = {.timeout_us = attempt.timeout_us};
+    options.bulk = &bulk;
+    WEFT_RETURN_IF_ERROR(stub_.Read(request, &reply, options));
     WEFT_ASSIGN_OR_RETURN(const MutableByteSpan data, bulk.Received(reply.lent_data()));
     if (data.size() != into.size()) return WrongReply("another number of bytes than were asked");
     std::memcpy(into.data(), data.data(), data.size());
@@ -211,30 +143,30 @@ absl::Status BlockVolume::Write(uint64_t offset, ByteSpan from, bool durable) {
 }
 
 absl::Status BlockVolume::WritePiece(uint64_t offset, ByteSpan from, bool durable) {
-  return Operate("write", [&](const Session& session, const CallOptions& options) {
+  return sessions_.Operate("write", [&](const Attempt& attempt) {
     wire::WriteRequest request;
     wire::WriteReply reply;
-    request.set_session(session.number);
+    request.set_session(attempt.session.number);
     request.set_offset(offset);
     request.set_durable(durable);
     if (from.size() <= kMaxInlineBytes) {
       request.set_inline_data(from.data(), from.size());
-      WEFT_RETURN_IF_ERROR(stub_.Write(request, &reply, options));
-      return CountChange(session, durable);
+      WEFT_RETURN_IF_ERROR(stub_.Write(request, &reply, {.timeout_us = attempt.timeout_us}));
+      return CountChange(attempt.session, durable);
     }
     WEFT_ASSIGN_OR_RETURN(const auto buffer, channel_->AllocateBuffer(from.size()));
     std::memcpy(buffer->bytes().data(), from.data(), from.size());
     BulkCall bulk(*channel_);
     bulk.Send(buffer->slice(), request.mutable_lent_data(), {.crc32c = options_.crc32c});
-    CallOptions with_memory = options;
-    with_memory.bulk = &bulk;
-    WEFT_RETURN_IF_ERROR(stub_.Write(request, &reply, with_memory));
-    return CountChange(session, durable);
+    CallOptions options = {.timeout_us = attempt.timeout_us};
+    options.bulk = &bulk;
+    WEFT_RETURN_IF_ERROR(stub_.Write(request, &reply, options));
+    return CountChange(attempt.session, durable);
   });
 }
 
 absl::Status BlockVolume::Flush(uint64_t* losses) {
-  WEFT_RETURN_IF_ERROR(Operate("flush", [&](const Session& session, const CallOptions& options) {
+  WEFT_RETURN_IF_ERROR(sessions_.Operate("flush", [&](const Attempt& attempt) {
     uint64_t changes = 0;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -242,8 +174,8 @@ absl::Status BlockVolume::Flush(uint64_t* losses) {
     }
     wire::FlushRequest request;
     wire::FlushReply reply;
-    request.set_session(session.number);
-    WEFT_RETURN_IF_ERROR(stub_.Flush(request, &reply, options));
+    request.set_session(attempt.session.number);
+    WEFT_RETURN_IF_ERROR(stub_.Flush(request, &reply, {.timeout_us = attempt.timeout_us}));
     const std::lock_guard<std::mutex> lock(mutex_);
     flushed_changes_ = std::max(flushed_changes_, changes);
     return absl::OkStatus();
@@ -257,45 +189,63 @@ absl::Status BlockVolume::Flush(uint64_t* losses) {
   return absl::OkStatus();
 }
 
+// Pieces end where multiples of kMaxRangeBytes do, so that whole sectors, and what the medium
+// erases at a time, stay whole. Each is durable by itself: what a lost host has lost of the first
+// ones would not be known to the last one.
+absl::Status BlockVolume::ChangeRange(const char* what, Range range, bool durable,
+                                      ChangePiece change) {
+  while (range.bytes > 0) {
+    const Range piece = {range.offset,
+                         std::min(range.bytes, kMaxRangeBytes - range.offset % kMaxRangeBytes)};
+    WEFT_RETURN_IF_ERROR(sessions_.Operate(what, [&](const Attempt& attempt) {
+      WEFT_RETURN_IF_ERROR(change(piece, attempt));
+      return CountChange(attempt.session, durable);
+    }));
+    range.offset += piece.bytes;
+    range.bytes -= piece.bytes;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status BlockVolume::Trim(uint64_t offset, uint64_t bytes, bool durable) {
-  return Operate("trim", [&](const Session& session, const CallOptions& options) {
-    wire::TrimRequest request;
-    wire::TrimReply reply;
-    request.set_session(session.number);
-    request.set_offset(offset);
-    request.set_bytes(bytes);
-    request.set_durable(durable);
-    WEFT_RETURN_IF_ERROR(stub_.Trim(request, &reply, options));
-    return CountChange(session, durable);
-  });
+  return ChangeRange("trim", {offset, bytes}, durable,
+                     [&](const Range& piece, const Attempt& attempt) {
+                       wire::TrimRequest request;
+                       wire::TrimReply reply;
+                       request.set_session(attempt.session.number);
+                       request.set_offset(piece.offset);
+                       request.set_bytes(piece.bytes);
+                       request.set_durable(durable);
+                       return stub_.Trim(request, &reply, {.timeout_us = attempt.timeout_us});
+                     });
 }
 
 absl::Status BlockVolume::Zero(uint64_t offset, uint64_t bytes, bool may_trim, bool durable) {
-  return Operate("zero", [&](const Session& session, const CallOptions& options) {
-    wire::ZeroRequest request;
-    wire::ZeroReply reply;
-    request.set_session(session.number);
-    request.set_offset(offset);
-    request.set_bytes(bytes);
-    request.set_may_trim(may_trim);
-    request.set_durable(durable);
-    WEFT_RETURN_IF_ERROR(stub_.Zero(request, &reply, options));
-    return CountChange(session, durable);
-  });
+  return ChangeRange("zero", {offset, bytes}, durable,
+                     [&](const Range& piece, const Attempt& attempt) {
+                       wire::ZeroRequest request;
+                       wire::ZeroReply reply;
+                       request.set_session(attempt.session.number);
+                       request.set_offset(piece.offset);
+                       request.set_bytes(piece.bytes);
+                       request.set_may_trim(may_trim);
+                       request.set_durable(durable);
+                       return stub_.Zero(request, &reply, {.timeout_us = attempt.timeout_us});
+                     });
 }
 
 absl::StatusOr<std::vector<BlockDevice::Extent>> BlockVolume::Extents(uint64_t offset,
                                                                       uint64_t bytes,
                                                                       uint32_t max_extents) {
   std::vector<BlockDevice::Extent> extents;
-  WEFT_RETURN_IF_ERROR(Operate("extents", [&](const Session& session, const CallOptions& options) {
+  WEFT_RETURN_IF_ERROR(sessions_.Operate("extents", [&](const Attempt& attempt) {
     wire::ExtentsRequest request;
     wire::ExtentsReply reply;
-    request.set_session(session.number);
+    request.set_session(attempt.session.number);
     request.set_offset(offset);
     request.set_bytes(bytes);
     request.set_max_extents(std::min(max_extents, kMaxExtents));
-    WEFT_RETURN_IF_ERROR(stub_.Extents(request, &reply, options));
+    WEFT_RETURN_IF_ERROR(stub_.Extents(request, &reply, {.timeout_us = attempt.timeout_us}));
     extents.clear();
     uint64_t left = bytes;
     for (const auto& extent : reply.extents()) {

@@ -4,16 +4,10 @@
 //   (*volume)->Write(4096, bytes, /*durable=*/false);
 //   (*volume)->Flush(&losses);
 //
-// Losses of the connection and restarts of the server are survived: an operation that was under way
-// attaches again and is sent again, for as long as `patience_us`. All operations are idempotent,
-// and the server lets none of an earlier session come behind those of the next one (block.proto).
-//
-//   state       set by                              left for
-//   kDetached   at first; whoever learns that the   kAttaching, by the next operation
-//               session is over
-//   kAttaching  one operation's thread, the others  kAttached, kDetached
-//               wait
-//   kAttached   the server's answer                 kDetached
+// Losses of the connection and restarts of the server are survived (embed/session_client.h): an
+// operation that was under way attaches again and is sent again, for as long as `patience_us`. All
+// are idempotent, and the server lets none of an earlier session come behind those of the next one
+// (block.proto).
 //
 // What was written and not flushed. When the server's host, and not only its process, has died, or
 // its medium has failed, writes that were answered may be lost. The epoch that the server tells
@@ -30,8 +24,6 @@
 // Invariants: Flush() is OK only if all that was answered before it began is on the medium.
 #pragma once
 
-#include <array>
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -44,6 +36,7 @@
 #include "absl/status/statusor.h"
 #include "embed/nbdkit/block.weft.h"
 #include "embed/nbdkit/block_device.h"
+#include "embed/session_client.h"
 #include "weft/bytes.h"
 #include "weft/channel.h"
 #include "weft/engine.h"
@@ -54,9 +47,10 @@ namespace weft::embed {
 struct BlockVolumeOptions {
   // Behaviour.
   std::string address;
-  ChannelOptions channel = {};        // paths, security; limits are set here
-  uint64_t patience_us = 30'000'000;  // of an operation, from its beginning
-  bool crc32c = true;                 // over payloads that are lent, both ways
+  ChannelOptions channel = {};  // paths, security; limits are set here
+  // Of an operation, from its beginning. One that goes in pieces (block_limits.h) has it for each.
+  uint64_t patience_us = 30'000'000;
+  bool crc32c = true;  // over payloads that are lent, both ways
 };
 
 class BlockVolume {
@@ -85,44 +79,39 @@ class BlockVolume {
   std::string Explain() { return channel_->Explain(); }
 
  private:
-  enum class State : uint8_t { kDetached = 1, kAttaching = 2, kAttached = 3 };
-  struct Session {
-    uint64_t number = 0;
-    uint64_t epoch = 0;
+  using Session = SessionClient::Session;
+  using Attempt = SessionClient::Attempt;
+  struct Range {
+    uint64_t offset = 0;
+    uint64_t bytes = 0;
   };
-  using Attempt = absl::FunctionRef<absl::Status(const Session&, const CallOptions&)>;
+  using ChangePiece = absl::FunctionRef<absl::Status(const Range&, const Attempt&)>;
 
   BlockVolume(const BlockVolumeOptions& options, std::unique_ptr<Channel> channel);
 
-  absl::Status Operate(const char* what, Attempt attempt);
   absl::Status ReadPiece(uint64_t offset, MutableByteSpan into);
   absl::Status WritePiece(uint64_t offset, ByteSpan from, bool durable);
-  absl::StatusOr<Session> Attach(uint64_t deadline_ns);
-  absl::StatusOr<wire::AttachReply> AskForSession(uint64_t deadline_ns);
+  absl::Status ChangeRange(const char* what, Range range, bool durable, ChangePiece change);
+  absl::StatusOr<Session> AskForSession(uint64_t timeout_us);
   absl::Status TakeReply(const wire::AttachReply& reply);
-  void Detach(const Session& session);
   // What has changed the device was answered in that session. Aborted: it may be lost already.
   absl::Status CountChange(const Session& session, bool durable);
-  uint64_t NowNs() { return channel_->engine().clock().NowNs(); }
 
   const BlockVolumeOptions options_;
   const std::unique_ptr<Channel> channel_;
   const wire::Block::Stub stub_;
-  std::string client_id_;
+  const std::string client_id_;
   BlockDevice::Facts facts_;  // constant after Open()
 
   std::mutex mutex_;
-  std::condition_variable changed_;
   // Guarded by mutex_.
-  State state_ = State::kDetached;
-  Session session_;
-  uint64_t changes_ = 0;          // that were answered, and not durable by themselves
-  uint64_t flushed_changes_ = 0;  // of these: nobody needs to worry about the first so many
+  std::optional<uint64_t> epoch_;  // of the last session; none: there was none yet
+  uint64_t changes_ = 0;           // that were answered, and not durable by themselves
+  uint64_t flushed_changes_ = 0;   // of these: nobody needs to worry about the first so many
   uint64_t losses_ = 0;
-  std::string last_failure_;  // why the last Attach() that asked had no answer
 
-  // Of the thread in kAttaching.
-  std::optional<ClientReader<wire::AttachReply>> stream_;
+  std::optional<ClientReader<wire::AttachReply>> stream_;  // of the thread in AskForSession()
+  SessionClient sessions_;
 };
 
 }  // namespace weft::embed

@@ -85,6 +85,46 @@ TEST_F(BlockVolumeTest, ExtentsCoverTheRange) {
   EXPECT_EQ(volume_->Extents(0, 1000, 1)->size(), 1u);
 }
 
+// NBD's requests name up to 4 GiB to be trimmed or zeroed. As one operation on a medium that writes
+// zeros such a request took longer than the patience, and so failed each time.
+TEST(BlockVolumeRangeTest, WhatIsLongGoesInPiecesThatEndAtMultiplesOfTheLongest) {
+  constexpr uint64_t kEnd = 2 * kMaxRangeBytes + 4096;
+  MemoryDevice device(kEnd);
+  BlockServer server(device);
+  const auto volume = *BlockVolume::Open({.address = server.address()});
+  const std::vector<uint64_t> places = {0,
+                                        1,
+                                        kMaxRangeBytes - 1,
+                                        kMaxRangeBytes,
+                                        2 * kMaxRangeBytes - 1,
+                                        2 * kMaxRangeBytes,
+                                        kEnd - 2,
+                                        kEnd - 1};
+  const auto pieces = testing::ElementsAre(testing::Pair(1, kMaxRangeBytes - 1),
+                                           testing::Pair(kMaxRangeBytes, kMaxRangeBytes),
+                                           testing::Pair(2 * kMaxRangeBytes, 4095));
+  for (const uint64_t place : places) {
+    ASSERT_TRUE(volume->Write(place, AsBytes("x"), false).ok());
+  }
+  ASSERT_TRUE(volume->Zero(1, kEnd - 2, /*may_trim=*/true, /*durable=*/false).ok());
+  EXPECT_THAT(device.ranges(), pieces);
+  for (const uint64_t place : places) {
+    const bool is_outside = place == 0 || place == kEnd - 1;
+    EXPECT_EQ(device.At(place), is_outside ? std::byte{'x'} : std::byte{0}) << place;
+  }
+  uint64_t losses = volume->losses();
+  ASSERT_TRUE(volume->Flush(&losses).ok());
+}
+
+TEST(BlockVolumeRangeTest, TrimsGoInTheSamePieces) {
+  MemoryDevice device(2 * kMaxRangeBytes);
+  BlockServer server(device);
+  const auto volume = *BlockVolume::Open({.address = server.address()});
+  ASSERT_TRUE(volume->Trim(4096, kMaxRangeBytes, /*durable=*/true).ok());
+  EXPECT_THAT(device.ranges(), testing::ElementsAre(testing::Pair(4096, kMaxRangeBytes - 4096),
+                                                    testing::Pair(kMaxRangeBytes, 4096)));
+}
+
 TEST_F(BlockVolumeTest, AServerThatComesBackIsUsedAgain) {
   StartServer();
   OpenVolume();

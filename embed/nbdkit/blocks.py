@@ -131,6 +131,7 @@ def free_port():
 def lacking(*programs):
     """Why not: the packages that these programs are of; None where all are here."""
     packages = {"nbdkit": "nbdkit", "nbdcopy": "libnbd-bin", "nbdinfo": "libnbd-bin",
-                "nbdfuse": "libnbd-bin", "fio": "fio", "qemu-img": "qemu-utils"}
+                "nbdfuse": "libnbd-bin", "fio": "fio", "qemu-img": "qemu-utils",
+                "qemu-io": "qemu-utils"}
     missing = sorted({packages[name] for name in programs if shutil.which(name) is None})
     return "not installed here: " + ", ".join(missing) if missing else None

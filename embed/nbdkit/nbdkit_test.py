@@ -114,6 +114,23 @@ class Copies(Case):
         self.done("nbdkit", "-U", "-", "--filter=checkwrite", PLUGIN, "server=" + server.address,
                   "--run", 'nbdcopy "$uri" "$uri"')
 
+    def test_what_is_long_is_zeroed_and_trimmed_in_pieces(self):
+        """From a place within the first piece to one within the last."""
+        self.need("qemu-io")
+        data = os.urandom(80 * MIB)
+        with open(self.image, "wb") as file:
+            file.write(data)
+        kit = self.nbdkit(self.serve())
+        first, end = MIB + 512, 70 * MIB + 512
+        self.done("qemu-io", "-f", "raw", "-d", "unmap",
+                  "-c", "write -z %d %d" % (first, end - first),
+                  "-c", "discard %d %d" % (end, 5 * MIB), "-c", "flush", kit.uri)
+        with open(self.image, "rb") as file:
+            now = file.read()
+        self.assertTrue(now[:first] == data[:first])
+        self.assertTrue(now[first:end] == bytes(end - first))
+        self.assertTrue(now[end + 5 * MIB:] == data[end + 5 * MIB:])
+
     def test_extents_are_those_of_the_file(self):
         with open(self.image, "wb") as file:
             file.truncate(16 * MIB)

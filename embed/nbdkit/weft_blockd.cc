@@ -17,8 +17,9 @@
 #include "embed/server_program.h"
 
 ABSL_FLAG(bool, read_only, false, "refuse everything that writes; several may serve one file then");
-ABSL_FLAG(int, threads, weft::embed::BlockService::kDefaultThreads,
-          "system calls at once that wait for the disk");
+ABSL_FLAG(
+    int, threads, weft::embed::BlockService::kDefaultThreads,
+    "system calls at once that wait for the disk, but for what trims and zeroes: that is one");
 
 namespace weft::embed {
 namespace {

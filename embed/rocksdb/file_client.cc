@@ -12,15 +12,9 @@
 #include "embed/rocksdb/file_limits.h"
 #include "embed/session_client.h"
 #include "weft/memory.h"
-#include "weft/status.h"
 
 namespace weft::embed {
 namespace {
-
-// Between two attempts, when the last one failed at once: a server that is started again needs some
-// 10 ms until it listens. Doubled with each, up to the second.
-constexpr uint64_t kPauseUs = 5'000;
-constexpr uint64_t kMaxPauseUs = 80'000;
 
 // A server that had no room for a file in its memory is asked again after so long.
 constexpr uint64_t kAskAgainNs = 1'000'000'000;
@@ -36,6 +30,11 @@ wire::OpenRequest::Mode WireModeOf(FileClient::Mode mode, bool again) {
   if (mode == FileClient::Mode::kRead) return wire::OpenRequest::READ;
   const bool is_new = mode == FileClient::Mode::kWriteNew && !again;
   return is_new ? wire::OpenRequest::WRITE_NEW : wire::OpenRequest::WRITE_EXISTING;
+}
+
+// Else a path of which it is a part could lead elsewhere.
+bool IsName(std::string_view text) {
+  return !text.empty() && text != "." && text != ".." && text.find('/') == text.npos;
 }
 
 uint64_t NowNs() { return Clock::Real().NowNs(); }
@@ -59,20 +58,24 @@ FileClient::FileClient(const FileClientOptions& options, std::unique_ptr<FileCal
     : options_(options),
       calls_(std::move(calls)),
       channel_(calls_->channel()),
-      client_id_(NewClientId(kFileClientIdBytes)) {}
+      client_id_(NewClientId(kFileClientIdBytes)),
+      sessions_(options.patience_us,
+                [this](uint64_t timeout_us) { return AskForSession(timeout_us); }) {}
 
 FileClient::~FileClient() {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     stopping_ = true;
   }
-  changed_.notify_all();
+  stopped_.notify_all();
   if (keeper_.joinable()) keeper_.join();
 }
 
 absl::StatusOr<std::unique_ptr<FileClient>> FileClient::Open(const FileClientOptions& options) {
   ChannelOptions channel_options = options.channel;
   channel_options.max_outstanding_calls = kMaxFileRequests;
+  // The longest tells of names; what is around these is below what may stand in a message.
+  channel_options.max_reply_bytes = kMaxListedBytes + kMaxInlineFileBytes;
   // A server that was started again is to be found soon.
   channel_options.max_backoff_us = std::min<uint64_t>(channel_options.max_backoff_us, 100'000);
   WEFT_ASSIGN_OR_RETURN(auto calls,
@@ -83,39 +86,13 @@ absl::StatusOr<std::unique_ptr<FileClient>> FileClient::Open(const FileClientOpt
 absl::StatusOr<std::unique_ptr<FileClient>> FileClient::Open(const FileClientOptions& options,
                                                              std::unique_ptr<FileCalls> calls) {
   std::unique_ptr<FileClient> client(new FileClient(options, std::move(calls)));
-  WEFT_RETURN_IF_ERROR(client->Attach(NowNs() + 1000 * options.patience_us).status());
+  WEFT_RETURN_IF_ERROR(client->sessions_.Attach());
   return client;
 }
 
 // --- sessions ------------------------------------------------------------------------------------
 
-absl::StatusOr<FileClient::Session> FileClient::Attach(uint64_t deadline_ns) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (state_ == State::kAttaching) {
-    const uint64_t now_ns = NowNs();
-    if (now_ns >= deadline_ns) {
-      return absl::UnavailableError(StrCat("not attached again in time; ", last_failure_));
-    }
-    changed_.wait_for(lock, std::chrono::nanoseconds(deadline_ns - now_ns));
-  }
-  if (state_ == State::kAttached) return session_;
-  state_ = State::kAttaching;
-  lock.unlock();
-  const absl::StatusOr<wire::AttachReply> reply = AskForSession(deadline_ns);
-  lock.lock();
-  state_ = State::kDetached;
-  if (reply.ok()) {
-    session_ = {reply->session(), reply->epoch(), reply->lends()};
-    state_ = State::kAttached;
-  } else {
-    last_failure_ = std::string(reply.status().message());
-  }
-  changed_.notify_all();
-  WEFT_RETURN_IF_ERROR(reply.status());
-  return session_;
-}
-
-absl::StatusOr<wire::AttachReply> FileClient::AskForSession(uint64_t deadline_ns) {
+absl::StatusOr<FileClient::Session> FileClient::AskForSession(uint64_t timeout_us) {
   wire::AttachRequest request;
   request.set_client(client_id_);
   {
@@ -126,45 +103,9 @@ absl::StatusOr<wire::AttachReply> FileClient::AskForSession(uint64_t deadline_ns
       held->set_generation(generation);
     }
   }
-  const uint64_t now_ns = NowNs();
-  return calls_->Attach(request, deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 : 0);
-}
-
-void FileClient::Detach(const Session& session) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (state_ == State::kAttached && session_.number == session.number) state_ = State::kDetached;
-}
-
-absl::Status FileClient::Operate(std::string_view what, TryOnce attempt) {
-  const uint64_t began_ns = NowNs();
-  const uint64_t deadline_ns = began_ns + 1000 * options_.patience_us;
-  bool may_have_run = false;
-  uint64_t pause_us = kPauseUs;
-  for (uint32_t attempts = 1;; ++attempts) {
-    const absl::StatusOr<Session> session = Attach(deadline_ns);
-    absl::Status status = session.status();
-    uint64_t now_ns = NowNs();
-    if (session.ok()) {
-      const uint64_t timeout_us = deadline_ns > now_ns ? (deadline_ns - now_ns) / 1000 + 1 : 1;
-      status = attempt({*session, timeout_us, may_have_run});
-      may_have_run |= DeliveryOf(status) == Delivery::kMayHaveRun;
-    }
-    if (status.ok()) return status;
-    const Next next = NextAfter(status);
-    if (next == Next::kAttachAgain && session.ok()) Detach(*session);
-    if (next == Next::kGiveUp) return Annotate(std::move(status), what);
-    now_ns = NowNs();
-    if (now_ns + 1000 * pause_us >= deadline_ns) {
-      return Annotate(std::move(status),
-                      StrCat(what, ": given up after ", (now_ns - began_ns) / kNsPerMs, " ms and ",
-                             attempts, " attempts"));
-    }
-    // The first time at once: a session is over, and the connection may be as good as ever.
-    if (attempts > 1 || next == Next::kAgain) {
-      std::this_thread::sleep_for(std::chrono::microseconds(pause_us));
-      pause_us = std::min(2 * pause_us, kMaxPauseUs);
-    }
-  }
+  WEFT_ASSIGN_OR_RETURN(const wire::AttachReply reply, calls_->Attach(request, timeout_us));
+  server_lends_.store(reply.lends(), std::memory_order_relaxed);
+  return Session{reply.session(), reply.epoch()};
 }
 
 // --- files ---------------------------------------------------------------------------------------
@@ -172,8 +113,8 @@ absl::Status FileClient::Operate(std::string_view what, TryOnce attempt) {
 absl::StatusOr<std::unique_ptr<FileClient::File>> FileClient::OpenFile(const std::string& name,
                                                                        Mode mode) {
   std::unique_ptr<File> file(new File(*this, name, mode));
-  WEFT_RETURN_IF_ERROR(Operate(StrCat("open ", name),
-                               [&](const Attempt& attempt) { return EnsureOpen(*file, attempt); }));
+  WEFT_RETURN_IF_ERROR(sessions_.Operate(
+      StrCat("open ", name), [&](const Attempt& attempt) { return EnsureOpen(*file, attempt); }));
   return file;
 }
 
@@ -231,7 +172,8 @@ absl::Status FileClient::Close(File& file) {
 
 // The answer comes while this thread, or another one, waits for something else.
 void FileClient::AskForMemory(File& file, const Session& session) {
-  if (!options_.one_sided || channel_ == nullptr || !session.lends || file.mode_ != Mode::kRead) {
+  const bool server_lends = server_lends_.load(std::memory_order_relaxed);
+  if (!options_.one_sided || channel_ == nullptr || !server_lends || file.mode_ != Mode::kRead) {
     return;
   }
   const std::lock_guard<std::mutex> lock(file.mutex_);
@@ -333,7 +275,7 @@ absl::Status FileClient::ReadByCall(File& file, PieceToRead& piece) {
     part.offset = piece.offset + piece.got;
     part.into = piece.into.subspan(piece.got,
                                    std::min(piece.into.size() - piece.got, kMaxFilePayloadBytes));
-    piece.status = Operate(StrCat("read ", file.name_), [&](const Attempt& attempt) {
+    piece.status = sessions_.Operate(StrCat("read ", file.name_), [&](const Attempt& attempt) {
       WEFT_RETURN_IF_ERROR(EnsureOpen(file, attempt));
       AskForMemory(file, attempt.session);
       PieceToRead* const parts[] = {&part};
@@ -363,13 +305,14 @@ void FileClient::ReadByCalls(File& file, absl::Span<PieceToRead> pieces) {
     piece.status = absl::UnavailableError("not sent");
     if (piece.into.size() <= kMaxFilePayloadBytes) sent.push_back(&piece);
   }
-  const absl::Status opened = Operate(StrCat("read ", file.name_), [&](const Attempt& attempt) {
-    WEFT_RETURN_IF_ERROR(EnsureOpen(file, attempt));
-    AskForMemory(file, attempt.session);
-    if (sent.empty()) return absl::OkStatus();
-    calls_->Read(attempt.session.number, HandleOf(file), sent, attempt.timeout_us);
-    return absl::OkStatus();
-  });
+  const absl::Status opened =
+      sessions_.Operate(StrCat("read ", file.name_), [&](const Attempt& attempt) {
+        WEFT_RETURN_IF_ERROR(EnsureOpen(file, attempt));
+        AskForMemory(file, attempt.session);
+        if (sent.empty()) return absl::OkStatus();
+        calls_->Read(attempt.session.number, HandleOf(file), sent, attempt.timeout_us);
+        return absl::OkStatus();
+      });
   for (PieceToRead& piece : pieces) {
     if (piece.status.ok()) reads_by_calls_.fetch_add(1, std::memory_order_relaxed);
   }
@@ -402,7 +345,7 @@ absl::Status FileClient::Append(File& file, ByteSpan from, bool durable) {
 }
 
 absl::Status FileClient::AppendPiece(File& file, ByteSpan from, bool durable) {
-  return Operate(StrCat("append to ", file.name_), [&](const Attempt& attempt) {
+  return sessions_.Operate(StrCat("append to ", file.name_), [&](const Attempt& attempt) {
     WEFT_RETURN_IF_ERROR(EnsureOpen(file, attempt));
     WEFT_RETURN_IF_ERROR(CheckEpoch(file, attempt.session));
     wire::AppendRequest request;
@@ -418,7 +361,7 @@ absl::Status FileClient::AppendPiece(File& file, ByteSpan from, bool durable) {
 }
 
 absl::Status FileClient::Sync(File& file) {
-  return Operate(StrCat("sync ", file.name_), [&](const Attempt& attempt) {
+  return sessions_.Operate(StrCat("sync ", file.name_), [&](const Attempt& attempt) {
     WEFT_RETURN_IF_ERROR(EnsureOpen(file, attempt));
     WEFT_RETURN_IF_ERROR(CheckEpoch(file, attempt.session));
     wire::SyncRequest request;
@@ -451,7 +394,7 @@ uint64_t FileClient::HandleOf(File& file) {
 
 absl::StatusOr<FileClient::Facts> FileClient::Stat(const std::string& name) {
   wire::StatReply reply;
-  WEFT_RETURN_IF_ERROR(Operate(StrCat("stat ", name), [&](const Attempt& attempt) {
+  WEFT_RETURN_IF_ERROR(sessions_.Operate(StrCat("stat ", name), [&](const Attempt& attempt) {
     wire::StatRequest request;
     request.set_session(attempt.session.number);
     request.set_name(name);
@@ -463,9 +406,9 @@ absl::StatusOr<FileClient::Facts> FileClient::Stat(const std::string& name) {
 
 absl::StatusOr<std::vector<std::string>> FileClient::List(const std::string& name) {
   std::vector<std::string> names;
-  bool has_more = true;
-  while (has_more) {
-    WEFT_RETURN_IF_ERROR(Operate(StrCat("list ", name), [&](const Attempt& attempt) {
+  size_t bytes = 0;
+  for (bool has_more = true; has_more;) {
+    WEFT_RETURN_IF_ERROR(sessions_.Operate(StrCat("list ", name), [&](const Attempt& attempt) {
       wire::ListRequest request;
       wire::ListReply reply;
       request.set_session(attempt.session.number);
@@ -475,12 +418,19 @@ absl::StatusOr<std::vector<std::string>> FileClient::List(const std::string& nam
       has_more = reply.has_more();
       if (has_more && reply.names().empty()) return WrongReply("no names, and more of them");
       for (std::string& next : *reply.mutable_names()) {
+        if (!IsName(next)) return WrongReply("a name that no file can have");
         if (!names.empty() && next <= names.back()) return WrongReply("names without order");
-        if (next.find('/') != std::string::npos) return WrongReply("a name with a slash");
+        bytes += next.size();
         names.push_back(std::move(next));
       }
       return absl::OkStatus();
     }));
+    if (names.size() > kMaxFolderNames || bytes > kMaxFolderBytes) {
+      return absl::ResourceExhaustedError(StrCat("list ", name, ": at least ", names.size(),
+                                                 " names of ", bytes, " bytes; a client takes ",
+                                                 kMaxFolderNames, " names of ", kMaxFolderBytes,
+                                                 " bytes: put the files into several folders"));
+    }
   }
   return names;
 }
@@ -489,7 +439,7 @@ absl::StatusOr<std::vector<std::string>> FileClient::List(const std::string& nam
 absl::Status FileClient::Change(wire::ChangeRequest request, absl::StatusCode done_before) {
   const std::string what = StrCat(wire::ChangeRequest::Kind_Name(request.kind()), " ",
                                   request.name(), request.to().empty() ? "" : " ", request.to());
-  return Operate(what, [&](const Attempt& attempt) {
+  return sessions_.Operate(what, [&](const Attempt& attempt) {
     wire::ChangeReply reply;
     request.set_session(attempt.session.number);
     absl::Status status = calls_->Change(request, &reply, attempt.timeout_us);
@@ -553,14 +503,14 @@ absl::Status FileClient::SyncFolder(const std::string& name) {
 // --- locks ---------------------------------------------------------------------------------------
 
 absl::Status FileClient::Lock(const std::string& name) {
-  return Operate(StrCat("lock ", name), [&](const Attempt& attempt) {
+  return sessions_.Operate(StrCat("lock ", name), [&](const Attempt& attempt) {
     wire::LockRequest request;
     wire::LockReply reply;
     request.set_session(attempt.session.number);
     request.set_name(name);
     WEFT_RETURN_IF_ERROR(calls_->Lock(request, &reply, attempt.timeout_us));
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (state_ != State::kAttached || session_.number != attempt.session.number) {
+    if (!sessions_.IsCurrent(attempt.session)) {
       return absl::AbortedError("the lock has ended with its session");
     }
     locks_[name] = reply.generation();
@@ -576,7 +526,7 @@ absl::Status FileClient::Unlock(const std::string& name) {
       return absl::FailedPreconditionError(StrCat("this client has no lock \"", name, "\""));
     }
   }
-  return Operate(StrCat("unlock ", name), [&](const Attempt& attempt) {
+  return sessions_.Operate(StrCat("unlock ", name), [&](const Attempt& attempt) {
     wire::UnlockRequest request;
     wire::UnlockReply reply;
     request.set_session(attempt.session.number);
@@ -588,17 +538,17 @@ absl::Status FileClient::Unlock(const std::string& name) {
 void FileClient::KeepLocks() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (!stopping_) {
-    changed_.wait_for(lock, std::chrono::microseconds(kKeepLocksUs), [this] { return stopping_; });
+    stopped_.wait_for(lock, std::chrono::microseconds(kKeepLocksUs), [this] { return stopping_; });
     if (stopping_ || locks_.empty()) continue;
     lock.unlock();
-    const absl::StatusOr<Session> session = Attach(NowNs() + 1000 * kKeepLocksUs);
-    if (session.ok()) {
-      wire::StatRequest request;
-      wire::StatReply reply;
-      request.set_session(session->number);
-      const absl::Status status = calls_->Stat(request, &reply, kKeepLocksUs);
-      if (!status.ok() && NextAfter(status) == Next::kAttachAgain) Detach(*session);
-    }
+    const absl::Status asked =
+        sessions_.Operate("keep locks", 2 * kKeepLocksUs, [this](const Attempt& attempt) {
+          wire::StatRequest request;
+          wire::StatReply reply;
+          request.set_session(attempt.session.number);
+          return calls_->Stat(request, &reply, attempt.timeout_us);
+        });
+    asked.IgnoreError();  // an operation has more time, and says so
     lock.lock();
   }
 }

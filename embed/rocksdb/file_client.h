@@ -5,17 +5,10 @@
 //   auto file = (*client)->OpenFile("db/000007.sst", FileClient::Mode::kRead);
 //   (*client)->Read(**file, 4096, into);
 //
-// Losses of the connection and restarts of the server are survived: an operation that was under way
-// attaches again, opens its file again, and is sent again, for as long as `patience_us`. Appends
-// carry their place, and the server lets none of an earlier session come behind those of the next
-// one (file.proto); so a repeated append doubles nothing.
-//
-//   state       set by                              left for
-//   kDetached   at first; whoever learns that the   kAttaching, by the next operation
-//               session is over
-//   kAttaching  one operation's thread, the others  kAttached, kDetached
-//               wait
-//   kAttached   the server's answer                 kDetached
+// Losses of the connection and restarts of the server are survived (embed/session_client.h): an
+// operation that was under way attaches again, opens its file again, and is sent again, for as long
+// as `patience_us`. Appends carry their place, and the server lets none of an earlier session come
+// behind those of the next one (file.proto); so a repeated append doubles nothing.
 //
 // What was written and not synced. When the server's host, and not only its process, has died, or
 // its medium has failed, the epoch that the server tells is another one. Then a file with appends
@@ -54,12 +47,12 @@
 #include <thread>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "embed/rocksdb/file.pb.h"
 #include "embed/rocksdb/file_calls.h"
+#include "embed/session_client.h"
 #include "weft/bytes.h"
 #include "weft/channel.h"
 #include "weft/remote_memory.h"
@@ -118,6 +111,7 @@ class FileClient {
   // --- names ------------------------------------------------------------------------------------
 
   absl::StatusOr<Facts> Stat(const std::string& name);
+  // In their order. RESOURCE_EXHAUSTED: more than kMaxFolderNames or kMaxFolderBytes.
   absl::StatusOr<std::vector<std::string>> List(const std::string& name);
   absl::Status Remove(const std::string& name);
   absl::Status MakeFolder(const std::string& name);
@@ -138,26 +132,13 @@ class FileClient {
   uint64_t reads_by_calls() const { return reads_by_calls_.load(std::memory_order_relaxed); }
 
  private:
-  enum class State : uint8_t { kDetached = 1, kAttaching = 2, kAttached = 3 };
-  struct Session {
-    uint64_t number = 0;
-    uint64_t epoch = 0;
-    bool lends = false;
-  };
+  using Session = SessionClient::Session;
+  using Attempt = SessionClient::Attempt;
   struct Lent;
-  struct Attempt {
-    const Session& session;
-    uint64_t timeout_us;
-    bool may_have_run;  // an earlier attempt
-  };
-  using TryOnce = absl::FunctionRef<absl::Status(const Attempt&)>;
 
   FileClient(const FileClientOptions& options, std::unique_ptr<FileCalls> calls);
 
-  absl::Status Operate(std::string_view what, TryOnce attempt);
-  absl::StatusOr<Session> Attach(uint64_t deadline_ns);
-  absl::StatusOr<wire::AttachReply> AskForSession(uint64_t deadline_ns);
-  void Detach(const Session& session);
+  absl::StatusOr<Session> AskForSession(uint64_t timeout_us);
   void KeepLocks();
 
   absl::Status EnsureOpen(File& file, const Attempt& attempt);
@@ -180,15 +161,15 @@ class FileClient {
   std::atomic<uint64_t> one_sided_batches_{0};
   std::atomic<uint64_t> reads_by_calls_{0};
 
+  std::atomic<bool> server_lends_{false};  // that of the last session
+
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable stopped_;
   // Guarded by mutex_.
-  State state_ = State::kDetached;
-  Session session_;
   std::map<std::string, uint64_t> locks_;  // their generations
-  std::string last_failure_;               // why the last Attach() that asked had no answer
   bool stopping_ = false;
 
+  SessionClient sessions_;
   std::thread keeper_;  // while there are, or were, locks
 };
 

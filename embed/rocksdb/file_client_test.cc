@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "embed/rocksdb/file_calls.h"
 #include "embed/rocksdb/file_limits.h"
 #include "embed/rocksdb/testing/file_client_user.h"
 #include "embed/rocksdb/testing/file_server.h"
@@ -184,6 +186,99 @@ TEST_P(FileClientTest, WithoutItsServerAnOperationEndsWithAnErrorThatSaysWhy) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, FileClientTest, testing::Values("shm", "tcp"));
+
+// A server whose folders have whatever names it likes.
+class LyingCalls final : public FileCalls {
+ public:
+  using TellNames = absl::FunctionRef<void(const wire::ListRequest&, wire::ListReply*)>;
+  explicit LyingCalls(TellNames tell) : tell_(tell) {}
+
+  absl::StatusOr<wire::AttachReply> Attach(const wire::AttachRequest&, uint64_t) override {
+    wire::AttachReply reply;
+    reply.set_session(1);
+    return reply;
+  }
+  absl::Status List(const wire::ListRequest& request, wire::ListReply* reply, uint64_t) override {
+    tell_(request, reply);
+    return absl::OkStatus();
+  }
+
+  absl::Status Open(const wire::OpenRequest&, wire::OpenReply*, uint64_t) override {
+    return NotHere();
+  }
+  void Close(const wire::CloseRequest&, uint64_t) override {}
+  void Read(uint64_t, uint64_t, absl::Span<PieceToRead* const>, uint64_t) override {}
+  absl::Status Append(wire::AppendRequest*, ByteSpan, uint64_t) override { return NotHere(); }
+  absl::Status Sync(const wire::SyncRequest&, wire::SyncReply*, uint64_t) override {
+    return NotHere();
+  }
+  absl::Status Stat(const wire::StatRequest&, wire::StatReply*, uint64_t) override {
+    return NotHere();
+  }
+  absl::Status Change(const wire::ChangeRequest&, wire::ChangeReply*, uint64_t) override {
+    return NotHere();
+  }
+  absl::Status Lock(const wire::LockRequest&, wire::LockReply*, uint64_t) override {
+    return NotHere();
+  }
+  absl::Status Unlock(const wire::UnlockRequest&, wire::UnlockReply*, uint64_t) override {
+    return NotHere();
+  }
+  std::string Explain() override { return "a lie"; }
+  Channel* channel() override { return nullptr; }
+
+ private:
+  static absl::Status NotHere() { return absl::UnimplementedError("this server only lists"); }
+
+  TellNames tell_;
+};
+
+absl::StatusOr<std::vector<std::string>> ListFrom(LyingCalls::TellNames tell) {
+  return (*FileClient::Open({}, std::make_unique<LyingCalls>(tell)))->List("db");
+}
+
+// A client believed a server that always had more names, until its memory was full.
+TEST(LyingFileServerTest, AFolderThatHasNoEndIsGivenUp) {
+  for (const size_t bytes : {size_t{7}, kMaxNameBytes}) {
+    uint32_t last = 0;
+    size_t told_bytes = 0;
+    const auto names = ListFrom([&](const wire::ListRequest&, wire::ListReply* reply) {
+      uint32_t told_names = 0;
+      for (size_t told = 0; told + bytes <= kMaxListedBytes && told_names < kMaxListedNames;) {
+        const std::string number = std::to_string(1'000'000 + ++last);
+        reply->add_names(number + std::string(bytes - 7, 'x'));
+        told += bytes;
+        ++told_names;
+        told_bytes += bytes;
+      }
+      reply->set_has_more(true);
+    });
+    EXPECT_TRUE(absl::IsResourceExhausted(names.status())) << names.status();
+    EXPECT_THAT(names.status().ToString(), HasSubstr("list db: "));
+    EXPECT_THAT(names.status().ToString(), HasSubstr("put the files into several folders"));
+    EXPECT_LE(last, kMaxFolderNames + kMaxListedNames);
+    EXPECT_LE(told_bytes, kMaxFolderBytes + kMaxListedBytes);
+  }
+}
+
+TEST(LyingFileServerTest, NamesThatNoFileCanHaveAreRefused) {
+  for (const char* name : {"", ".", "..", "a/b", "/"}) {
+    const auto names =
+        ListFrom([&](const wire::ListRequest&, wire::ListReply* reply) { reply->add_names(name); });
+    EXPECT_TRUE(absl::IsDataLoss(names.status())) << '"' << name << "\": " << names.status();
+  }
+}
+
+TEST(LyingFileServerTest, ListsThatDoNotGoOnAreRefused) {
+  const auto again = ListFrom([](const wire::ListRequest&, wire::ListReply* reply) {
+    reply->add_names("the same");
+    reply->set_has_more(true);
+  });
+  EXPECT_TRUE(absl::IsDataLoss(again.status())) << again.status();
+  const auto none =
+      ListFrom([](const wire::ListRequest&, wire::ListReply* reply) { reply->set_has_more(true); });
+  EXPECT_TRUE(absl::IsDataLoss(none.status())) << none.status();
+}
 
 }  // namespace
 }  // namespace weft::embed

@@ -38,6 +38,11 @@ inline constexpr size_t kMaxNameParts = 16;
 inline constexpr uint32_t kMaxListedNames = 1024;
 inline constexpr size_t kMaxListedBytes = size_t{256} << 10;
 
+// Of one folder, as a client takes them: it has all of them in memory, which are some 100 MiB then.
+// A million of RocksDB's tables are 64 TiB.
+inline constexpr size_t kMaxFolderNames = size_t{1} << 20;
+inline constexpr size_t kMaxFolderBytes = size_t{64} << 20;  // of the names together
+
 // Nobody guesses 128 bits.
 inline constexpr size_t kFileClientIdBytes = 16;
 

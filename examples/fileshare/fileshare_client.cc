@@ -37,6 +37,8 @@ constexpr char kUsage[] =
     "  cp LOCAL remote:PATH       the same to the server; \"remote:\" is the shared folder "
     "itself\n";
 constexpr std::string_view kRemote = "remote:";
+// The longest is a list of kMaxListEntries names.
+constexpr uint64_t kMaxReplyBytes = 1 << 20;
 
 // The path behind "remote:"; none: a local one.
 std::optional<std::string> RemotePath(const std::string& word) {
@@ -85,6 +87,7 @@ using Security = std::optional<weft::SecurityOptions>;
 absl::StatusOr<weft::ChannelOptions> OptionsFromFlags(const Security& security) {
   weft::ChannelOptions options;
   options.security = security;
+  options.max_reply_bytes = kMaxReplyBytes;
   const std::string paths = absl::GetFlag(FLAGS_paths);
   if (!paths.empty()) {
     WEFT_ASSIGN_OR_RETURN(options.link.paths, weft::ParsePathList(paths));

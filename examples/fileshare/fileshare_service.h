@@ -26,9 +26,6 @@
 
 namespace fileshare {
 
-// Entries of one ListReply: with the longest names about 300 KiB.
-inline constexpr size_t kMaxListEntries = 1024;
-
 class FileShareService final : public FileShare::Service {
  public:
   // `uploads` null: reading only.

@@ -4,8 +4,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -37,22 +38,6 @@ struct FolderCloser {
 
 bool IsServed(const struct stat& status) {
   return S_ISREG(status.st_mode) || S_ISDIR(status.st_mode);
-}
-
-absl::StatusOr<std::vector<std::string>> NamesIn(int folder_fd) {
-  // A description of its own: the position in the folder belongs to it.
-  weft::Descriptor again(openat(folder_fd, ".", kFolderFlags));
-  if (!again.valid()) return Failed(errno, "opening", ".");
-  const std::unique_ptr<DIR, FolderCloser> folder(fdopendir(again.get()));
-  if (folder == nullptr) return Failed(errno, "listing", ".");
-  (void)again.Release();
-  std::vector<std::string> names;
-  errno = 0;
-  while (const dirent* entry = readdir(folder.get())) {
-    if (IsName(entry->d_name)) names.emplace_back(entry->d_name);
-  }
-  if (errno != 0) return Failed(errno, "listing", ".");
-  return names;
 }
 
 }  // namespace
@@ -152,16 +137,29 @@ absl::Status Folder::MakeFolder(std::string_view path, uint32_t mode) const {
 }
 
 absl::StatusOr<std::vector<Entry>> Folder::List(const std::string& after, size_t limit) const {
-  WEFT_ASSIGN_OR_RETURN(std::vector<std::string> names, NamesIn(fd()));
-  std::sort(names.begin(), names.end());
-  std::vector<Entry> entries;
-  for (auto name = std::upper_bound(names.begin(), names.end(), after);
-       name != names.end() && entries.size() < limit; ++name) {
+  // A description of its own: the position in the folder belongs to it.
+  weft::Descriptor again(openat(fd(), ".", kFolderFlags));
+  if (!again.valid()) return Failed(errno, "opening", ".");
+  const std::unique_ptr<DIR, FolderCloser> folder(fdopendir(again.get()));
+  if (folder == nullptr) return Failed(errno, "listing", ".");
+  (void)again.Release();
+  std::map<std::string, FileInfo> found;
+  errno = 0;
+  while (const dirent* entry = readdir(folder.get())) {
+    const std::string_view name = entry->d_name;
+    const bool has_room = found.size() < limit || name < found.rbegin()->first;
     struct stat status = {};
     // What has gone meanwhile is not there.
-    if (fstatat(fd(), name->c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
-    if (IsServed(status)) entries.push_back({*name, InfoOf(status)});
+    if (IsName(name) && name > after && has_room &&
+        fstatat(fd(), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 && IsServed(status)) {
+      found.emplace(name, InfoOf(status));
+      if (found.size() > limit) found.erase(std::prev(found.end()));
+    }
+    errno = 0;
   }
+  if (errno != 0) return Failed(errno, "listing", ".");
+  std::vector<Entry> entries;
+  for (auto& [name, info] : found) entries.push_back({name, info});
   return entries;
 }
 

@@ -26,6 +26,9 @@ namespace fileshare {
 
 inline constexpr uint32_t kModeBits = 0777;  // that are kept; the others give rights away
 
+// Of one ListReply: with the longest names about 300 KiB.
+inline constexpr size_t kMaxListEntries = 1024;
+
 struct FileInfo {
   bool is_folder = false;
   uint32_t mode = 0;     // kModeBits of it
@@ -60,7 +63,8 @@ class Folder {
   // Makes a folder with that mode; one that is there gets it. Its parent has to be there.
   absl::Status MakeFolder(std::string_view path, uint32_t mode) const;
 
-  // Names in bytewise order, those after `after`, at most `limit`. Reads the whole folder.
+  // Names in bytewise order, those after `after`, the first `limit` of them. Reads the whole
+  // folder, and has no more than that in memory. REQUIRES: limit > 0.
   absl::StatusOr<std::vector<Entry>> List(const std::string& after, size_t limit) const;
 
   int fd() const { return descriptor_.get(); }

@@ -118,6 +118,26 @@ TEST_F(FolderTest, AListGoesOnAfterTheLastName) {
   EXPECT_EQ(Shared().List("n9", 3)->size(), 0);
 }
 
+// All names of a folder were in memory before the first of them were told, for each request: who
+// could write there made a million, and asked for them eight at a time.
+TEST_F(FolderTest, OfManyNamesTheFirstAreListedAndThenTheNext) {
+  const auto name_of = [](int number) { return "n" + std::to_string(1'000 + number); };
+  std::vector<std::string> wanted = {"file", "inner"};
+  for (int i = 0; i < 200; ++i) {
+    wanted.push_back(name_of(i));
+    Write("shared/" + name_of(i * 77 % 200), "");
+    Link("file", "shared/link" + std::to_string(i));  // which is not listed, and takes no room
+  }
+  std::vector<std::string> names;
+  for (size_t told = 7; told == 7;) {
+    const auto entries = Shared().List(names.empty() ? "" : names.back(), 7);
+    ASSERT_TRUE(entries.ok()) << entries.status();
+    for (const Entry& entry : *entries) names.push_back(entry.name);
+    told = entries->size();
+  }
+  EXPECT_EQ(names, wanted);
+}
+
 TEST_F(FolderTest, AChangedFileHasAnotherVersion) {
   const uint64_t before = Shared().Look("file")->version;
   EXPECT_EQ(Shared().Look("file")->version, before);

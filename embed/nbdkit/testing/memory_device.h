@@ -1,7 +1,7 @@
 // A BlockDevice in memory, for tests: it waits where a test wants it to, and forgets like a medium.
 //
 //   MemoryDevice device(1 << 20);
-//   device.Hold();                  // everything that may wait for the medium waits
+//   device.Hold();                  // everything that may wait for the medium waits, or some of it
 //   ...
 //   device.Go();
 //
@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,12 +28,13 @@ class MemoryDevice final : public BlockDevice {
 
   // --- for tests --------------------------------------------------------------------------------
 
-  void Hold() {
-    Set([this] { held_ = true; });
+  // kRanges: what trims and zeroes.
+  enum class Held : uint8_t { kNothing = 1, kRanges = 2, kFlushes = 3, kAll = 4 };
+
+  void Hold(Held what = Held::kAll) {
+    Set([=, this] { held_ = what; });
   }
-  void Go() {
-    Set([this] { held_ = false; });
-  }
+  void Go() { Hold(Held::kNothing); }
   // Blocks until so many operations wait.
   void AwaitHeld(int operations) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -54,6 +56,11 @@ class MemoryDevice final : public BlockDevice {
     const std::lock_guard<std::mutex> lock(mutex_);
     return writes_;
   }
+  // Offset and bytes of each that was trimmed or zeroed, in their order.
+  std::vector<std::pair<uint64_t, uint64_t>> ranges() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return ranges_;
+  }
   std::byte At(uint64_t offset) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return bytes_[offset];
@@ -68,7 +75,7 @@ class MemoryDevice final : public BlockDevice {
   // While it is held nothing is in memory.
   bool ReadCached(uint64_t offset, MutableByteSpan into) override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (held_) return false;
+    if (held_ == Held::kAll) return false;
     std::memcpy(into.data(), bytes_.data() + offset, into.size());
     return true;
   }
@@ -84,18 +91,17 @@ class MemoryDevice final : public BlockDevice {
     return absl::OkStatus();
   }
   absl::Status Flush() override {
-    const auto lock = Wait();
+    const auto lock = Wait(Held::kFlushes);
     ++flushes_;
     if (!fails_) return absl::OkStatus();
     ++epoch_;
     return absl::DataLossError("flush: the medium has failed");
   }
-  absl::Status Trim(uint64_t offset, uint64_t bytes, bool durable) override {
-    return Zero(offset, bytes, true, durable);
-  }
-  absl::Status Zero(uint64_t offset, uint64_t bytes, bool, bool) override {
-    const auto lock = Wait();
+  absl::Status Trim(uint64_t offset, uint64_t bytes) override { return Zero(offset, bytes, true); }
+  absl::Status Zero(uint64_t offset, uint64_t bytes, bool) override {
+    const auto lock = Wait(Held::kRanges);
     std::memset(bytes_.data() + offset, 0, bytes);
+    ranges_.emplace_back(offset, bytes);
     return absl::OkStatus();
   }
   absl::StatusOr<std::vector<Extent>> Extents(uint64_t offset, uint64_t bytes,
@@ -122,11 +128,11 @@ class MemoryDevice final : public BlockDevice {
     change();
     changed_.notify_all();
   }
-  std::unique_lock<std::mutex> Wait() {
+  std::unique_lock<std::mutex> Wait(Held kind = Held::kAll) {
     std::unique_lock<std::mutex> lock(mutex_);
     ++waiting_;
     changed_.notify_all();
-    changed_.wait(lock, [this] { return !held_; });
+    changed_.wait(lock, [&] { return held_ != Held::kAll && held_ != kind; });
     --waiting_;
     return lock;
   }
@@ -136,11 +142,12 @@ class MemoryDevice final : public BlockDevice {
   // Guarded by mutex_.
   std::vector<std::byte> bytes_;
   uint64_t epoch_ = 1;
-  bool held_ = false;
+  Held held_ = Held::kNothing;
   bool fails_ = false;
   int waiting_ = 0;
   int flushes_ = 0;
   int writes_ = 0;
+  std::vector<std::pair<uint64_t, uint64_t>> ranges_;
 };
 
 }  // namespace weft::embed

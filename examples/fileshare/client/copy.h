@@ -6,7 +6,9 @@
 // owner. Nothing is removed. Links and other special files are left out.
 //
 // Threads: the caller's, and those of the lanes.
-// Errors: the first one ends the copy; files that were complete by then stay.
+// Errors: the first one ends the copy; files that were complete by then stay. RESOURCE_EXHAUSTED: a
+//   folder of more files than one may have (RemoteFolder::Options). A whole tree is bounded by the
+//   room where it is copied to.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "core/status.h"
 #include "core/strings.h"
@@ -40,21 +39,16 @@ class Download {
   Download(const RemoteFolder& remote, const CopyOptions& options)
       : remote_(remote), lanes_(remote.channel(), options.outstanding) {}
 
-  absl::Status Tree(const std::string& source, const Folder& root) {
-    std::vector<std::string> paths = {""};  // relative to both, still to be listed
-    while (!paths.empty()) {
-      const std::string path = std::move(paths.back());
-      paths.pop_back();
-      WEFT_RETURN_IF_ERROR(remote_.ForEach(Remote(source, path), [&](const Entry& entry) {
-        std::string inner = JoinPath(path, entry.name);
-        if (!entry.info.is_folder) return File(Remote(source, inner), entry.info, root, inner);
-        WEFT_RETURN_IF_ERROR(root.MakeFolder(inner, entry.info.mode | kOwnerBits));
-        ++copied_.folders;
-        paths.push_back(std::move(inner));
-        return absl::OkStatus();
-      }));
-    }
-    return absl::OkStatus();
+  // All that is below `path`, which is relative to both. Of each folder on the way down one reply
+  // is in memory, and no way is longer than kMaxDepth (relative_path.h): the server's is the tree.
+  absl::Status Tree(const std::string& source, const Folder& root, const std::string& path = "") {
+    return remote_.ForEach(Remote(source, path), [&](const Entry& entry) {
+      const std::string inner = JoinPath(path, entry.name);
+      if (!entry.info.is_folder) return File(Remote(source, inner), entry.info, root, inner);
+      WEFT_RETURN_IF_ERROR(root.MakeFolder(inner, entry.info.mode | kOwnerBits));
+      ++copied_.folders;
+      return Tree(source, root, inner);
+    });
   }
 
   absl::Status File(const std::string& source, const FileInfo& info, const Folder& root,

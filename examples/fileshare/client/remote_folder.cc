@@ -55,8 +55,14 @@ absl::Status RemoteFolder::ForEach(const std::string& path,
   ListRequest request;
   ListReply reply;
   request.set_path(path);
+  uint64_t visited = 0;
   do {
     WEFT_RETURN_IF_ERROR(weft::Annotate(stub_.List(request, &reply, Plain()), path));
+    const auto told = static_cast<size_t>(reply.entries_size());
+    if (told > kMaxListEntries || (told == 0 && reply.more())) {
+      return absl::DataLossError(
+          weft::StrCat("no list of a folder: \"", path, "\", ", told, " entries at a time"));
+    }
     for (const ListReply::Entry& listed : reply.entries()) {
       const Entry entry = {listed.name(), InfoFrom(listed.attributes())};
       // Else a list without end, or a name that leads elsewhere.
@@ -64,10 +70,15 @@ absl::Status RemoteFolder::ForEach(const std::string& path,
         return absl::DataLossError(weft::StrCat("no list of a folder: \"", path, "\""));
       }
       WEFT_RETURN_IF_ERROR(CheckInfo(entry.info, entry.name));
+      if (++visited > options_.max_entries) {
+        return absl::ResourceExhaustedError(
+            weft::StrCat("\"", path, "\" has more than ", options_.max_entries,
+                         " files and folders; put them into several folders"));
+      }
       WEFT_RETURN_IF_ERROR(visit(entry));
       request.set_after(entry.name);
     }
-  } while (reply.more() && reply.entries_size() > 0);
+  } while (reply.more());
   return absl::OkStatus();
 }
 

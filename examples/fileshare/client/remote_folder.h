@@ -24,6 +24,8 @@ class RemoteFolder {
   struct Options {
     uint64_t timeout_us = 30'000'000;  // of each call
     bool crc32c = true;                // over each chunk, both ways
+    // Of one folder: a server that lists more is not believed. Each becomes a file here, of a copy.
+    uint64_t max_entries = uint64_t{1} << 20;
   };
 
   RemoteFolder(weft::Channel& channel, const Options& options);
@@ -31,7 +33,7 @@ class RemoteFolder {
   weft::Channel& channel() const { return channel_; }
 
   absl::StatusOr<FileInfo> Look(const std::string& path) const;
-  // In the order of names.
+  // In the order of names. RESOURCE_EXHAUSTED: more than Options::max_entries.
   absl::Status ForEach(const std::string& path,
                        absl::FunctionRef<absl::Status(const Entry&)> visit) const;
   absl::Status MakeFolder(const std::string& path, uint32_t mode) const;
