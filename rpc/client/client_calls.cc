@@ -15,7 +15,6 @@
 #include "rpc/layout/method_layouts.h"
 #include "rpc/operation/attachment.h"
 #include "rpc/wire/beside.h"
-#include "rpc/wire/extras.h"
 #include "rpc/wire/status_text.h"
 #include "weft/status.h"
 
@@ -43,19 +42,13 @@ SlabHandle HandleOf(ByteSpan frame) {
   return {id.slot, id.generation};
 }
 
-// How the reply travels. REQUIRES: call.layouts.
-LayoutSide ReplySide(const ClientCall& call) {
-  const LayoutSide& side = call.layouts->reply;
-  return call.reply_converted ? LayoutSide{side.type, 0} : side;
-}
-
 bool IsDecodedInLayout(ByteSpan body, ClientCall& call) {
   if (call.reply_converted) [[unlikely]]
     return DecodeProtobuf(call.layouts->reply.type, body, call.reply);
   return DecodeBody(call.layouts->reply, body, call.reply);
 }
 
-// True: the call has the reply. Else OutcomeOf() has the error.
+// True: the call has the reply. Else ClientCall::OutcomeOf() has the error.
 WEFT_INLINE bool IsDecoded(ByteSpan body, ClientCall& call, uint64_t max_reply_bytes) {
   if (body.size() > max_reply_bytes) [[unlikely]]
     return false;
@@ -63,57 +56,6 @@ WEFT_INLINE bool IsDecoded(ByteSpan body, ClientCall& call, uint64_t max_reply_b
     return IsDecodedInLayout(body, call);
   return call.reply.message->ParsePartialFromArray(body.data(), static_cast<int>(body.size())) &&
          call.reply.message->IsInitialized();
-}
-
-// An error that the server has answered: its own, or the handler's.
-WEFT_COLD absl::Status AnsweredError(const ReplyHeader& header, ByteSpan text) {
-  absl::Status status(static_cast<absl::StatusCode>(header.status), ToAbsl(AsStringView(text)));
-  if (header.not_run) return WithDelivery(std::move(status), Delivery::kNotSent);
-  if (!MayBeWeftsOwn(status.code())) return status;
-  return WithDelivery(std::move(status), Delivery::kMayHaveRun);
-}
-
-// Reads the reply of a call that has run; OK, or why it cannot be read.
-absl::Status ReadReply(ByteSpan body, size_t attachment_bytes, ClientCall& call,
-                       const std::string& address, uint64_t max_reply_bytes) {
-  if (body.size() + attachment_bytes > max_reply_bytes) {
-    return absl::ResourceExhaustedError(StrCat("the reply has ", body.size() + attachment_bytes,
-                                               " bytes; ChannelOptions::max_reply_bytes is ",
-                                               max_reply_bytes, " (the request has run)"));
-  }
-  if (call.layouts != nullptr && call.layouts->reply.type != nullptr) {
-    const LayoutSide side = ReplySide(call);
-    if (DecodeBody(side, body, call.reply)) return absl::OkStatus();
-    return absl::DataLossError(StrCat(
-        "the reply from ", address, " cannot be decoded: ", WhyNotDecoded(side, body, call.reply)));
-  }
-  google::protobuf::MessageLite& reply = *call.reply.message;
-  if (!reply.ParsePartialFromArray(body.data(), static_cast<int>(body.size()))) {
-    return absl::DataLossError(StrCat("the reply of ", body.size(), " bytes from ", address,
-                                      " cannot be decoded as ", std::string(reply.GetTypeName())));
-  }
-  if (!reply.IsInitialized()) {
-    return absl::DataLossError(StrCat("the reply from ", address, " lacks required fields of ",
-                                      std::string(reply.GetTypeName()), ": ",
-                                      reply.InitializationErrorString()));
-  }
-  return absl::OkStatus();
-}
-
-// The status that a reply ends its call with.
-WEFT_COLD absl::Status OutcomeOf(const ReplyHeader& header, ByteSpan body, ClientCall& call,
-                                 const std::string& address, uint64_t max_reply_bytes) {
-  if (header.status != 0) return AnsweredError(header, body);
-  return WithDelivery(ReadReply(body, header.attachment.size(), call, address, max_reply_bytes),
-                      Delivery::kMayHaveRun);
-}
-
-// What the reply brings beside itself. False: it is malformed.
-WEFT_COLD bool TakeExtras(ByteSpan extras, ClientCall& call, absl::Status* outcome) {
-  if (extras.empty()) return true;
-  if (call.context != nullptr) return call.context->TakeReply(extras, outcome);
-  Metadata metadata;  // nobody reads it
-  return DecodeExtras(extras, &metadata, outcome->ok() ? nullptr : outcome);
 }
 
 // Whether the server takes what a request has beside it: `most_bytes` of extras.
@@ -627,8 +569,8 @@ WEFT_COLD void ClientCalls::OnOtherReply(ByteSpan frame, SentCalls::Slot slot) {
     return lent_.Release(*connection_, CallIdOf(frame));
   }
   call->answered = true;
-  absl::Status outcome = OutcomeOf(header, body, *call, address_, max_reply_bytes_);
-  if (!TakeExtras(header.extras, *call, &outcome)) {
+  absl::Status outcome = call->OutcomeOf(header, body, address_, max_reply_bytes_);
+  if (!call->TakeExtras(header.extras, &outcome)) {
     // Nothing of it is to be trusted.
     outcome = WithDelivery(absl::DataLossError(StrCat("the metadata of the reply from ", address_,
                                                       " cannot be decoded")),
