@@ -475,6 +475,43 @@ void ClientCalls::PumpCalls(Priority least) {
   }
 }
 
+// --- over a bridge ------------------------------------------------------------------------------
+
+void ClientCalls::SetNext(ClientCalls* next) {
+  if (std::exchange(next_, next) == next) return;
+  waiting_.SetElsewhere(next != nullptr);
+  if (!leaving_) return;
+  next == nullptr ? waiting_.Hold() : static_cast<void>(waiting_.Release());
+}
+
+ClientCalls::Sent ClientCalls::SendAtNext(ClientCall& call) {
+  ClientCalls& next = *next_;
+  call.carrier = &next;
+  const Sent sent = next.SendAttempt(call);
+  if (sent != Sent::kNotNow) {
+    next.FlushUnlessInTurn();
+    return sent;
+  }
+  call.carrier = call.client;
+  if (next.is_open()) next.WantRoom();
+  return Sent::kNotNow;
+}
+
+ClientStreams* ClientCalls::NextStreams() {
+  if (next_ == nullptr || !next_->is_open()) return nullptr;
+  if (next_->streams().has_slot()) return &next_->streams();
+  next_->WantRoom();
+  return nullptr;
+}
+
+// If it has none, it will tell.
+bool ClientCalls::NextHasRoom() {
+  if (!waiting_.may_pass(Priority::kNormal)) return false;
+  if (next_->HasRoom()) return true;
+  if (next_->is_open()) next_->WantRoom();
+  return false;
+}
+
 // --- back ---------------------------------------------------------------------------------------
 
 void ClientCalls::OnMessage(Connection& connection, ByteSpan message) {
@@ -606,6 +643,17 @@ void ClientCalls::OnGoaway(ByteSpan frame) {
   if (!DecodeNumber(frame, &unanswered)) return ProtocolError("a goaway whose fields disagree");
   if (std::exchange(goaway_, true)) return ProtocolError("a second goaway");
   host_.OnGoaway(unanswered == 0);
+}
+
+void ClientCalls::OnMoved(ByteSpan frame) {
+  CallId id;
+  if (!DecodeNotice(frame, &id) || id != CallId()) {
+    return ProtocolError("a moved whose fields disagree");
+  }
+  if (std::exchange(moved_, true) || goaway_) {
+    return ProtocolError("a second moved, or one behind a goaway");
+  }
+  host_.OnMoved();
 }
 
 // A call that was sent, and lends nothing, has its reply.

@@ -72,7 +72,7 @@ class alignas(kCacheLineBytes) ClientCalls final : public ConnectionHandler {
   void Pump();
   // From now on nothing new is sent on it. REQUIRES: open.
   void Leave();
-  // What is new goes to a bridge's `next`, until Open(); null: it waits. (bridge.cc)
+  // What is new goes to a bridge's `next`, until Open(); null: it waits.
   void SetNext(ClientCalls* next);
   const ClientCalls* next() const { return next_; }
   // No call of it waits for a reply, and no stream for its end.

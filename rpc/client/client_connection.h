@@ -85,7 +85,8 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCallsHost,
   static constexpr size_t kMaxBridges = 4;
 
   // `session`: of a channel to a peer; outlives it, until Shutdown(). Null: it dials `address`.
-  // `front`: the calls of the channel that this is one of many servers of; null: it is none.
+  // `front`: the calls of the channel that this is one of several connections of, to one of many
+  // servers or of a Bridge; null: it is the channel's own.
   ClientConnection(EngineCore& engine, const std::string& address, const ChannelOptions& options,
                    PeerSession* session = nullptr, ClientCalls* front = nullptr);
 
@@ -267,5 +268,10 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCallsHost,
   Function<void(absl::Status)> on_connected_;
   std::unique_ptr<SparePage> spare_page_;  // null: SpareByte() was not asked for
 };
+
+// Where several make up a channel: what one has counted, into the channel's. What only grows; and
+// with it what is so now.
+void AddSums(const ChannelStats& more, ChannelStats& sum);
+void Add(const ChannelStats& more, ChannelStats& sum);
 
 }  // namespace weft
