@@ -130,7 +130,7 @@ ClientCalls::ClientCalls(ClientCallsHost* host, EngineCore& engine, const std::s
                 absl::UnavailableError(StrCat("the client gave up the connection: ", why)), why);
           },
           [this] {
-            if (leaving_ && !ended_) host_.OnCallsLeft();
+            if (state_ == State::kLeaving) host_.OnCallsLeft();
           }),
       streams_(std::make_unique<ClientStreams>(engine, address, options, methods_, lent_, stats_,
                                                front != nullptr ? front->streams_.get() : nullptr)),
@@ -159,8 +159,10 @@ absl::Status ClientCalls::Open(Connection& connection, const rpc::ServerHello& h
   if (retried_ != nullptr) retried_->OnConnected(hello.session_lease_us());
   prefetch_ = &connection.prefetch();
   ListHotLines(&PrefetchList::Register);
-  answered_ = goaway_ = moved_ = false;
+  answered_ = false;
+  notice_ = Notice::kNone;
   SetNext(nullptr);
+  state_ = State::kOpen;
   connection_ = &connection;
   return absl::OkStatus();
 }
@@ -168,7 +170,8 @@ absl::Status ClientCalls::Open(Connection& connection, const rpc::ServerHello& h
 void ClientCalls::Close(Connection& connection, const absl::Status& not_sent,
                         const absl::Status& may_have_run) {
   connection_ = nullptr;
-  if (std::exchange(leaving_, false) && next_ == nullptr) static_cast<void>(waiting_.Release());
+  const bool left = std::exchange(state_, State::kClosed) == State::kLeaving;
+  if (left && next_ == nullptr) static_cast<void>(waiting_.Release());
   prefetch_ = &PrefetchList::None();
   methods_.Forget();
   lent_.ReclaimAll(connection);
@@ -177,7 +180,7 @@ void ClientCalls::Close(Connection& connection, const absl::Status& not_sent,
 }
 
 void ClientCalls::Leave() {
-  leaving_ = true;
+  state_ = State::kLeaving;
   if (next_ == nullptr) waiting_.Hold();
   if (some_wait()) host_.OnCallWaits();
 }
@@ -209,7 +212,7 @@ void ClientCalls::EndWaiting(const absl::Status& status, bool also_patient) {
 
 void ClientCalls::Shutdown(const absl::Status& gone) {
   if (retried_ != nullptr) retried_->EndSession();
-  ended_ = true;
+  state_ = State::kEnded;
   connection_ = nullptr;
   ListHotLines(&PrefetchList::Unregister);  // the connection may be a peer's, and stay
   prefetch_ = &PrefetchList::None();
@@ -244,6 +247,8 @@ ChannelStats ClientCalls::stats() const {
 }
 
 void ClientCalls::CheckInvariants() {
+  // Ours: invariants, which tests ask for
+  WEFT_CHECK((connection_ != nullptr) == (is_open() || state_ == State::kLeaving));
   waiting_.CheckInvariants(options_.max_queued_calls + kControlCalls);
   sent_.CheckInvariants();
   streams_->CheckInvariants();
@@ -276,7 +281,7 @@ void ClientCalls::Start(ClientCall& call) {
 
 void ClientCalls::StartAttempt(ClientCall& call) {
   if (SendAttempt(call) != Sent::kNotNow) return;
-  if (ended_) {
+  if (ended()) {
     // Not CANCELLED: a callback that starts a cancelled call again would do so for ever.
     absl::Status ended = absl::FailedPreconditionError(
         StrCat("the channel to ", address_,
@@ -289,21 +294,21 @@ void ClientCalls::StartAttempt(ClientCall& call) {
   if (call.priority == Priority::kBackground) most -= most / 8;  // which others have
   if (!waiting_.PushBack(call, most)) {
     // A later call finds the connection.
-    if (connection_ == nullptr || leaving_) host_.OnCallWaits();
+    if (!is_open()) host_.OnCallWaits();
     const std::string text =
         StrCat(waiting_.size(), " calls wait already for ", address_,
                ", as many as ChannelOptions::max_queued_calls allows (not sent)");
     return End(call, WithDelivery(absl::ResourceExhaustedError(text), Delivery::kNotSent));
   }
   call.KeepRequest();
-  if (connection_ == nullptr || leaving_) host_.OnCallWaits();
+  if (!is_open()) host_.OnCallWaits();
 }
 
 ClientCalls::Sent ClientCalls::SendAttempt(ClientCall& attempt) {
   if (!waiting_.may_pass(attempt.priority)) return Sent::kNotNow;
   if (next_ != nullptr) return SendAtNext(attempt);
   if (connection_ != nullptr) return TrySend(attempt);
-  return balancer_ != nullptr && !ended_ ? balancer_->Send(attempt) : Sent::kNotNow;
+  return balancer_ != nullptr && !ended() ? balancer_->Send(attempt) : Sent::kNotNow;
 }
 
 void ClientCalls::StartTimed(ClientCall& call, const absl::Status& valid) {
@@ -451,7 +456,7 @@ void ClientCalls::Pump() {
     waiting_.SetRoomWanted(false);
     watcher_ != nullptr ? watcher_->OnFreed() : host_.OnRoom();
   }
-  if (leaving_) host_.OnCallsLeft();
+  if (state_ == State::kLeaving) host_.OnCallsLeft();
 }
 
 uint32_t ClientCalls::load() const {
@@ -480,7 +485,7 @@ void ClientCalls::PumpCalls(Priority least) {
 void ClientCalls::SetNext(ClientCalls* next) {
   if (std::exchange(next_, next) == next) return;
   waiting_.SetElsewhere(next != nullptr);
-  if (!leaving_) return;
+  if (state_ != State::kLeaving) return;
   next == nullptr ? waiting_.Hold() : static_cast<void>(waiting_.Release());
 }
 
@@ -552,7 +557,7 @@ void ClientCalls::OnStreamFrame(ByteSpan frame) {
   // A slot may be free.
   if (streams_->some_wait()) [[unlikely]]
     streams_->Pump(Priority::kBackground, MayOpenStreams());
-  if (leaving_) [[unlikely]]
+  if (state_ == State::kLeaving) [[unlikely]]
     host_.OnCallsLeft();
 }
 
@@ -560,7 +565,7 @@ void ClientCalls::StartStream(ClientStream& stream) {
   ClientStreams* const server =
       balancer_ != nullptr ? balancer_->ChooseStreams(stream.server_key()) : NextStreams();
   stream.BelongTo(server != nullptr ? *server : *streams_);
-  if (ended_) {
+  if (ended()) {
     // Not CANCELLED: a callback that starts its stream again would do so for ever.
     absl::Status closed = absl::FailedPreconditionError(
         StrCat("the channel to ", address_, " is being destroyed (not sent)"));
@@ -570,7 +575,7 @@ void ClientCalls::StartStream(ClientStream& stream) {
   stream.Start(connection_ != nullptr && MayOpenStreams());
   // Without a queue none can wait: the next one finds a connection.
   const bool wants = streams_->some_wait() || options_.max_queued_calls == 0;
-  if ((connection_ == nullptr || leaving_) && !ended_ && wants) host_.OnCallWaits();
+  if (!is_open() && !ended() && wants) host_.OnCallWaits();
 }
 
 bool ClientCalls::some_wait() const { return !waiting_.empty() || streams_->some_wait(); }
@@ -641,7 +646,8 @@ void ClientCalls::OnReleased(ByteSpan frame) {
 void ClientCalls::OnGoaway(ByteSpan frame) {
   uint32_t unanswered = 0;
   if (!DecodeNumber(frame, &unanswered)) return ProtocolError("a goaway whose fields disagree");
-  if (std::exchange(goaway_, true)) return ProtocolError("a second goaway");
+  if (notice_ == Notice::kGoaway) return ProtocolError("a second goaway");
+  notice_ = Notice::kGoaway;
   host_.OnGoaway(unanswered == 0);
 }
 
@@ -650,9 +656,10 @@ void ClientCalls::OnMoved(ByteSpan frame) {
   if (!DecodeNotice(frame, &id) || id != CallId()) {
     return ProtocolError("a moved whose fields disagree");
   }
-  if (std::exchange(moved_, true) || goaway_) {
+  if (notice_ != Notice::kNone) {
     return ProtocolError("a second moved, or one behind a goaway");
   }
+  notice_ = Notice::kMoved;
   host_.OnMoved();
 }
 
@@ -690,7 +697,7 @@ void ClientCalls::End(ClientCall& call, absl::Status status) {
 
 void ClientCalls::WantRoom() {
   waiting_.SetRoomWanted(true);
-  if (connection_ == nullptr || leaving_) host_.OnCallWaits();
+  if (!is_open()) host_.OnCallWaits();
 }
 
 bool ClientCalls::HasRoom() {
@@ -734,10 +741,10 @@ void ClientCalls::Expire(ClientCall& call) {
                                    address_, " within ", DurationText(call.timeout_us));
   if (call.state == ClientCall::State::kQueued) {
     waiting_.Remove(call);
-    const char* why = balancer_ != nullptr     ? "no server was ready that had room"
-                      : connection_ == nullptr ? "there was no connection"
-                      : leaving_               ? "the server was about to shut down"
-                                               : "all slots or credits were in use";
+    const char* why = balancer_ != nullptr        ? "no server was ready that had room"
+                      : state_ == State::kLeaving ? "the server was about to shut down"
+                      : !is_open()                ? "there was no connection"
+                                                  : "all slots or credits were in use";
     return End(call, WithDelivery(absl::DeadlineExceededError(
                                       StrCat(after, ": ", why, " (not sent, safe to retry)")),
                                   Delivery::kNotSent));
@@ -768,7 +775,7 @@ void ClientCalls::Cancel(ClientCall& call) {
 void ClientCalls::Abandon(ClientCall& call) {
   WEFT_CHECK(call.state == ClientCall::State::kSent);  // Ours: callers have looked
   sent_.Abandon(call, [this](SlabHandle slot) { return SendCancel(slot); });
-  if (leaving_) host_.OnCallsLeft();
+  if (state_ == State::kLeaving) host_.OnCallsLeft();
   FlushUnlessInTurn();
 }
 
