@@ -21,20 +21,11 @@
 namespace weft {
 namespace {
 
-void EncodeRequestOf(const ClientCall& call, std::byte* to) {
-  if (call.request != nullptr) return EncodeRequestTo(*call.request, to);
-  EncodeRequestTo(call.encoded, to);
-}
-
 // What the call has beside its request. `most_bytes`: of extras.
 Beside BesideOf(const ClientCall& call, uint32_t most_bytes) {
   if (call.context == nullptr) return {};
   const absl::Cord& attachment = call.context->attachment();
   return {call.context->ExtrasWithin(most_bytes), attachment.empty() ? nullptr : &attachment};
-}
-
-size_t BytesOf(const ClientCall& call) {
-  return call.request != nullptr ? RequestBytes(*call.request) : RequestBytes(call.encoded);
 }
 
 SlabHandle HandleOf(ByteSpan frame) {
@@ -351,7 +342,7 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendConverted(ClientCall& call,
 
 ClientCalls::Sent ClientCalls::Send(ClientCall& call, uint16_t method) {
   if (!call.is_plain) return call.one_way ? SendOneWay(call, method) : SendWithMore(call, method);
-  const size_t bytes = BytesOf(call);
+  const size_t bytes = RequestBytes(call);
   if (bytes > max_request_bytes_)
     return Refuse(call, CheckSize(bytes, max_request_bytes_, 0, max_windows_, 0, address_));
   const bool sent = call.request != nullptr ? SendRequest(call, method, *call.request)
@@ -380,7 +371,7 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t
     return Refuse(call, NoSessionsError(address_));
   }
   const Beside beside = BesideOf(call, max_extras_);
-  const size_t message_bytes = BytesOf(call);
+  const size_t message_bytes = RequestBytes(call);
   absl::Status possible = CheckSendable(call, beside, message_bytes);
   if (!possible.ok()) return Refuse(call, std::move(possible));
   const uint32_t windows = call.loan != nullptr ? call.loan->size() : 0;
@@ -406,7 +397,7 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t
   }
   EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call, engine_.clock())},
                 *frame, RequestKind(windows, beside.bits(), Told(call.priority)));
-  EncodeRequestOf(call, beside.Encode(message_bytes, *frame + windows_end));
+  EncodeRequestTo(call, beside.Encode(message_bytes, *frame + windows_end));
   sent_.FillFor(slot, handle, call, connection_->Commit(frame_bytes));
   return Sent::kYes;
 }
@@ -414,7 +405,7 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t
 // As Send(), for a message to a one-way method: it ends here.
 ClientCalls::Sent ClientCalls::SendOneWay(ClientCall& call, uint16_t method) {
   const Beside beside = BesideOf(call, max_extras_);
-  const size_t message_bytes = BytesOf(call);
+  const size_t message_bytes = RequestBytes(call);
   absl::Status possible = CheckSendable(call, beside, message_bytes);
   if (!possible.ok()) [[unlikely]]
     return Refuse(call, std::move(possible));
@@ -424,7 +415,7 @@ ClientCalls::Sent ClientCalls::SendOneWay(ClientCall& call, uint16_t method) {
     return Sent::kNotNow;
   EncodeOneWay(method, RemainingUs(call, engine_.clock()), frame.data,
                OneWayKind(beside.bits(), Told(call.priority)));
-  EncodeRequestOf(call, beside.Encode(message_bytes, frame.data + kCallHeaderBytes));
+  EncodeRequestTo(call, beside.Encode(message_bytes, frame.data + kCallHeaderBytes));
   Trace(TracePoint::kWritten);
   End(call, absl::OkStatus());
   return Sent::kCompleted;
