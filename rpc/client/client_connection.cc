@@ -350,12 +350,16 @@ void ClientConnection::Watch(ConnectionWatcher* watcher) {
 void ClientConnection::OnGoaway(bool has_none) {
   if (state_ == State::kLeaving) has_none_ = has_none;  // it had moved before, and ends now
   if (state_ != State::kOpen) return;
-  Enter(State::kLeaving);
-  has_none_ = has_none;
-  calls_.Leave();
+  BeginToLeave(has_none);
   const absl::Status why = LeavingError(address_);
   for (ConnectionWatcher& watcher : watchers_) watcher.OnConnectionLeaving(why);
   EndIfLeft();
+}
+
+void ClientConnection::BeginToLeave(bool has_none) {
+  has_none_ = has_none;
+  Enter(State::kLeaving);
+  calls_.Leave();
 }
 
 void ClientConnection::OnMoved() {
@@ -379,8 +383,7 @@ void ClientConnection::OnIdle(ByteSpan frame) {
   // A call that runs exactly once, and pauses, has its session kept by this connection.
   if (calls_.some_wait() || calls_.has_retried()) return;
   idle_ = true;
-  Enter(State::kLeaving);
-  calls_.Leave();
+  BeginToLeave(/*has_none=*/false);
   EndConnection(absl::UnavailableError("nobody had used the connection for as long as its server "
                                        "keeps one, and the next call connects again"),
                 "the client has left its idle connection, as it was asked to");

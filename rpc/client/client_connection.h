@@ -212,6 +212,8 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCallsHost,
   }
   absl::StatusOr<Connection*> Dial();
   void BeginAttempt();
+  // kOpen -> kLeaving. `has_none`: as OnGoaway().
+  void BeginToLeave(bool has_none);
   // Between the server's processes this side can have two connections at a time. Sessions of calls
   // that run exactly once are one process's, and many servers make up for each other.
   bool MayBridge() const {
