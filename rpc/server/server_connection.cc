@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "core/check.h"
@@ -58,7 +59,7 @@ void ServerConnection::Begin(Connection& connection, std::string_view client_hel
   if (core_.moved()) SendMoved();
   if (!core_.draining()) return;
   // A client that was not told, and sent a call now, would not know whether it had run.
-  if (takes_goaway_) return SendGoaway();
+  if (notices_.takes_goaway()) return SendGoaway();
   Close("the server is shutting down");
 }
 
@@ -85,11 +86,7 @@ absl::Status ServerConnection::AgreeWith(std::string_view client_hello) {
   stream_limits_ = BoundedStreamLimits(std::min(hello.max_streams(), core_.options().max_streams),
                                        hello.stream_window_messages(), hello.stream_window_bytes());
   takes_attachments_ = hello.takes_attachments();
-  takes_goaway_ = hello.takes_goaway();
-  takes_moved_ = hello.takes_moved();
-  moves_ahead_ = hello.moves_ahead();
-  idle_.SetMayLeave(hello.leaves_idle());
-  drives_itself_ = hello.drives_itself();
+  notices_.SetClient(hello);
   path_ = connection_->path();
   transfers_.SetInFlightLimit(InFlightLimitOf(path_.kind),
                               core_.options().link.transfer_timeout_ns);
@@ -127,7 +124,7 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
     call.SetCancelled();
   }
   if (streams_ != nullptr) streams_->Close();
-  if (!told_moved_) one_way_.CancelAll();  // else its client has only gone on elsewhere
+  if (!notices_.told_moved()) one_way_.CancelAll();  // else its client has only gone on elsewhere
   if (peer_ != nullptr && transfers_.none_posted()) peer_->OnHalfQuiet();
   if (--running_ == 0) core_.Retire(this);
 }
@@ -440,9 +437,9 @@ void ServerConnection::CompleteOneWay(ServerCall& call, const absl::Status& stat
   }
   one_way_.Remove(call);
   call.is_one_way_ = false;
-  const bool may_tell = (goaway_owed_ || moved_owed_) && connection_ != nullptr;
+  const bool may_tell = notices_.owes_any() && connection_ != nullptr;
   Free(call);  // with a connection this stays
-  if (may_tell) goaway_owed_ ? SendGoaway() : SendMoved();
+  if (may_tell) SendOwedNotice();
 }
 
 // --- cancels ------------------------------------------------------------------------------------
@@ -521,8 +518,7 @@ void ServerConnection::EndSlowReader(std::string_view why) {
 }
 
 void ServerConnection::OnWritable(Connection&) {
-  if (moved_owed_ && !goaway_owed_) SendMoved();
-  if (goaway_owed_) goaway_owed_ = !TrySendGoaway();
+  if (notices_.owes_any()) SendOwedNotice();
   if (releases_owed_ > 0) SendOwedReleases();
   transfers_.Pump();
   if (streams_ == nullptr) return SendWaitingReplies(Priority::kBackground);
@@ -717,24 +713,20 @@ void ServerConnection::ForgetRelease(ServerCall& call) {
   releases_owed_ -= std::exchange(call.release_owed_, false);
 }
 
-// --- a shutdown ---------------------------------------------------------------------------------
+// --- a client that is to leave ------------------------------------------------------------------
 
 void ServerConnection::SendGoaway() {
-  if (connection_ == nullptr || !takes_goaway_) return;
-  told_ = true;
-  moved_owed_ = false;
-  goaway_owed_ = !TrySendGoaway();
+  if (connection_ == nullptr || !notices_.takes_goaway()) return;
+  notices_.SendGoaway(*connection_, running_, /*too_early=*/one_way_.size() > 0);
   FlushUnlessInTurn();
 }
 
-bool ServerConnection::TrySendGoaway() {
-  // Its client has nothing under way then, and closes, which would cancel them.
-  if (one_way_.size() > 0) return false;
-  const MessageSpace frame = connection_->Append(kCallHeaderBytes);
-  if (frame.data == nullptr) return false;
-  EncodeGoaway(running_ + connection_->stats().large_under_way, frame.data);
-  return true;
+void ServerConnection::SendMoved() {
+  if (connection_ == nullptr) return;
+  if (notices_.SendMoved(*connection_, /*too_early=*/one_way_.size() > 0)) FlushUnlessInTurn();
 }
+
+void ServerConnection::SendOwedNotice() { notices_.owes_goaway() ? SendGoaway() : SendMoved(); }
 
 // --- the end of a call --------------------------------------------------------------------------
 

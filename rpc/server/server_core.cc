@@ -464,7 +464,7 @@ void ServerCore::OnTimer() {
 
 void ServerCore::StartToLookForIdle() {
   const uint64_t timeout_us = options_.limits.idle_timeout_us;
-  if (timeout_us != 0) ScheduleIn(engine_, *this, timeout_us / IdleLooks::kInTimeout);
+  if (timeout_us != 0) ScheduleIn(engine_, *this, timeout_us / LeaveNotices::kLooksInIdleTimeout);
 }
 
 void ServerCore::LookForIdle() {

@@ -188,7 +188,7 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
 
   void OnTimer() override;  // of LookForIdle(); then of the grace's end, or of LookForTheEnd()
 
-  // For connections that nobody uses (idle_connections.h).
+  // For connections that nobody uses (leave_notices.h).
   void StartToLookForIdle();
   void LookForIdle();
   absl::Status CheckHello() const;
