@@ -102,14 +102,15 @@ void ServerConnection::ProtocolError(std::string_view what) {
 }
 
 void ServerConnection::GiveUp(std::string_view why) {
+  state_ = State::kGivenUp;
   connection_->Close(why);
-  connection_ = nullptr;  // nothing more is taken or sent
+  connection_ = nullptr;
   if (streams_ != nullptr) streams_->GiveUp();
 }
 
 void ServerConnection::OnClosed(Connection&, const absl::Status&) {
+  state_ = State::kClosed;
   connection_ = nullptr;
-  closed_ = true;
   ++running_;  // keeps this alive for now
   for (const CallSlot& slot : slots_) {
     if (slot.call == nullptr) continue;
@@ -668,8 +669,9 @@ TimerWheel& ServerConnection::timers() { return core_.engine().timers(); }
 uint64_t ServerConnection::now_ns() { return core_.engine().clock().NowNs(); }
 
 void ServerConnection::FinishEnd() {
-  if (closed_ && peer_ != nullptr && transfers_.none_posted()) peer_->OnHalfQuiet();
-  if (--running_ == 0 && closed_) core_.Retire(this);
+  if (state_ == State::kClosed && peer_ != nullptr && transfers_.none_posted())
+    peer_->OnHalfQuiet();
+  if (--running_ == 0 && state_ == State::kClosed) core_.Retire(this);
 }
 
 bool ServerConnection::TakeBack(ServerCall& call) {
@@ -753,10 +755,12 @@ WEFT_INLINE void ServerConnection::FreeAnswered(ServerCall& call) {
   call.slot_->call = nullptr;
   core_.calls().Give(&call);
   core_.OnCallEnded();
-  if (--running_ == 0 && closed_) core_.Retire(this);
+  if (--running_ == 0 && state_ == State::kClosed) core_.Retire(this);
 }
 
 void ServerConnection::CheckInvariants() {
+  // Ours: invariants, which tests ask for
+  WEFT_CHECK((connection_ != nullptr) == (state_ == State::kServing));
   uint32_t busy = 0, replying = 0, owed = 0;
   uint64_t unsent = 0;
   for (const CallSlot& slot : slots_) {

@@ -14,12 +14,19 @@
 // When the server is about to shut down, the client is told by a goaway, as soon as none of its
 // one-way messages is being handled. It takes what it waits for, and then closes.
 //
+//   States, and who moves them:
+//     kServing  made so. -> kGivenUp: GiveUp(); -> kClosed: OnClosed()
+//     kGivenUp  this side has closed the connection, for a frame that is none, or replies that
+//               nobody takes: nothing more is taken or sent. -> kClosed: OnClosed()
+//     kClosed   the connection has closed, or the peer has ended its calls. Retired when the last
+//               handler has finished
+//
 // Threads: the engine's.
 // Lifetime: made by ServerCore for an arriving client, or a peer that begins to call; deleted by
-//   ServerCore::Retire(), when the connection has closed, or the peer has ended its calls, and the
-//   last handler has finished.
-// Invariants: running_ = slots that have a call, streams and one-way messages; waiting_ holds
-//   exactly the kReplying ones, which waiting_replies_ counts.
+//   ServerCore::Retire().
+// Invariants: it has a connection exactly while kServing. running_ = slots that have a call,
+//   streams and one-way messages; waiting_ holds exactly the kReplying ones, which
+//   waiting_replies_ counts.
 #pragma once
 
 #include <cstdint>
@@ -176,6 +183,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
  private:
   friend class IntrusiveList<ServerConnection>;
 
+  enum class State : uint8_t { kServing = 1, kGivenUp = 2, kClosed = 3 };
+
   void OnOpen(Connection& connection) override { Begin(connection, connection.peer_hello()); }
   void OnMessage(Connection& connection, ByteSpan message) override;
   void OnWritable(Connection& connection) override;
@@ -242,11 +251,11 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   // What every call touches, in one or two cache lines, which begin with the base classes. `core_`
   // is constant after construction, max_..._ once open.
   ServerCore& core_;
-  Connection* connection_;     // null: gone, or given up
+  Connection* connection_;     // kServing
   NearArray<CallSlot> slots_;  // as many as both sides allow
   uint16_t running_ = 0;
   uint16_t waiting_replies_ = 0;  // in waiting_
-  bool closed_ = false;
+  State state_ = State::kServing;
   const bool is_guarded_;  // by access_, or the server's limits
   uint32_t max_reply_bytes_ = 0;
   std::unique_ptr<ClientAccess> access_;  // null: the client may call everything
