@@ -20,6 +20,7 @@
 #include "rpc/server/server.h"
 #include "rpc/testing/retry_test.h"
 #include "rpc/testing/stream_service.h"
+#include "rpc/testing/ticks.h"
 #include "transport/sim/sim_fabric.h"
 #include "transport/sim/sim_network.h"
 #include "weft/status.h"
@@ -28,15 +29,6 @@ namespace weft::test {
 namespace {
 
 using State = ChannelState;
-
-class Alarm final : public Timer {
- public:
-  explicit Alarm(Function<void()> ring) : ring_(std::move(ring)) {}
-
- private:
-  void OnTimer() override { ring_(); }
-  Function<void()> ring_;
-};
 
 class BalancingTest : public testing::Test {
  protected:
@@ -184,7 +176,7 @@ class BalancingTest : public testing::Test {
   std::unique_ptr<Channel> channel_;
   std::optional<Store::Stub> stub_;
   std::deque<RetriedOutcome> outcomes_;
-  std::deque<Alarm> plan_;
+  std::deque<At> plan_;
 };
 
 // --- who gets a call ----------------------------------------------------------------------------
@@ -459,8 +451,7 @@ TEST_F(BalancingTest, NoCallFailsWhileServersShutDownInTurn) {
     network_.RunFor(kNsPerMs);
     ASSERT_EQ(machine(name).store.held.size(), 1u);
     const auto at_ms = [&](uint64_t ms, Function<void()> what) {
-      plan_.emplace_back(std::move(what));
-      client().timers().Schedule(&plan_.back(), clock().NowNs() + ms * kNsPerMs);
+      plan_.emplace_back(client(), ms * kNsPerMs, std::move(what));
     };
     for (uint64_t ms = 0; ms < 10; ++ms) at_ms(ms, [&] { calls.push_back(&Look()); });
     const size_t before = machine(name).calls();

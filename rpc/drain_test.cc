@@ -15,6 +15,7 @@
 #include "rpc/testing/raw_hellos.h"
 #include "rpc/testing/raw_peer.h"
 #include "rpc/testing/stream_test.h"
+#include "rpc/testing/ticks.h"
 #include "rpc/wire/frame.h"
 #include "rpc/wire/hello.pb.h"
 #include "weft/status.h"
@@ -41,21 +42,11 @@ Bytes Goaway(uint32_t unanswered) {
   return frame;
 }
 
-class Alarm final : public Timer {
- public:
-  explicit Alarm(Function<void()> ring) : ring_(std::move(ring)) {}
-
- private:
-  void OnTimer() override { ring_(); }
-  Function<void()> ring_;
-};
-
 // Shutdown() drives the network while it waits: what happens meanwhile is planned before.
 class DrainTest : public StreamTest {
  protected:
   void In(uint64_t ns, EngineCore& engine, Function<void()> what) {
-    plan_.emplace_back(std::move(what));
-    engine.timers().Schedule(&plan_.back(), network_.clock().NowNs() + ns);
+    plan_.emplace_back(engine, ns, std::move(what));
   }
   void AtServer(uint64_t ns, Function<void()> what) { In(ns, server_engine(), std::move(what)); }
   void AtClient(uint64_t ns, Function<void()> what) { In(ns, client(), std::move(what)); }
@@ -76,7 +67,7 @@ class DrainTest : public StreamTest {
     return RunUntil([&] { return outcome.done(); });
   }
 
-  std::deque<Alarm> plan_;
+  std::deque<At> plan_;
 };
 
 // --- calls ---------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@
 #include "rpc/server/exported_memory.h"
 #include "rpc/testing/rpc_test.h"
 #include "rpc/testing/signal_service.h"
+#include "rpc/testing/ticks.h"
 #include "weft/coroutine.h"
 #include "weft/interceptor.h"
 #include "weft/status.h"
@@ -582,18 +583,8 @@ TEST_F(OneWayTest, AShutdownWaitsForThoseThatRunAndRunsNoMore) {
   ASSERT_TRUE(send_->Hold(MakeData(1, 10)).ok());
   ASSERT_TRUE(Held(1));
   // Within the grace a message comes and is dropped, and then the handler ends.
-  class Alarm final : public Timer {
-   public:
-    Alarm(EngineCore& engine, uint64_t after_ns, Function<void()> then) : then_(std::move(then)) {
-      engine.timers().Schedule(this, engine.clock().NowNs() + after_ns);
-    }
-    void OnTimer() override { then_(); }
-
-   private:
-    Function<void()> then_;
-  };
-  Alarm late(client(), kNsPerMs, [this] { send_->Notify(MakeData(2, 10), {}, nullptr); });
-  Alarm end(server_engine(), 5 * kNsPerMs, [this] {
+  const At late(client(), kNsPerMs, [this] { send_->Notify(MakeData(2, 10), {}, nullptr); });
+  const At end(server_engine(), 5 * kNsPerMs, [this] {
     EXPECT_FALSE(signals_.held.front().context().cancelled());
     signals_.Release();
   });

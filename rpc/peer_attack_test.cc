@@ -17,6 +17,7 @@
 #include "rpc/testing/raw_hellos.h"
 #include "rpc/testing/raw_peer.h"
 #include "rpc/testing/stream_frames.h"
+#include "rpc/testing/ticks.h"
 #include "rpc/wire/peer_frame.h"
 #include "rpc/wire/region_handle_proto.h"
 #include "transport/lease.h"
@@ -24,19 +25,6 @@
 
 namespace weft::test {
 namespace {
-
-class At final : public Timer {
- public:
-  At(Engine& engine, uint64_t ns, Function<void()> what)
-      : engine_(CoreOf(engine)), what_(std::move(what)) {
-    engine_.timers().Schedule(this, engine_.clock().NowNs() + ns);
-  }
-  void OnTimer() override { what_(); }
-
- private:
-  EngineCore& engine_;
-  Function<void()> what_;
-};
 
 void Try(RawPeer& peer, const Bytes& message) {
   if (peer.connection == nullptr || peer.connection->state() != Connection::State::kOpen) return;

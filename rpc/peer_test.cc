@@ -17,6 +17,7 @@
 #include "rpc/server/exported_memory.h"
 #include "rpc/testing/peer_machine.h"
 #include "rpc/testing/random_world.h"
+#include "rpc/testing/ticks.h"
 #include "weft/status.h"
 
 namespace weft::test {
@@ -578,18 +579,6 @@ TEST_F(PeerTest, AShutdownLetsTheCallsOfBothSidesEnd) {
   ASSERT_TRUE(RunUntil([&] { return !a.probe.held.empty() && !b.probe.held.empty(); }));
   // What happens while b waits, by the clock of a.
   std::deque<Outcome> refused(1);
-  class At final : public Timer {
-   public:
-    At(Engine& engine, uint64_t ns, Function<void()> what)
-        : engine_(CoreOf(engine)), what_(std::move(what)) {
-      engine_.timers().Schedule(this, engine_.clock().NowNs() + ns);
-    }
-    void OnTimer() override { what_(); }
-
-   private:
-    EngineCore& engine_;
-    Function<void()> what_;
-  };
   At leaving(a.engine(), 10 * kNsPerMs, [&] {
     EXPECT_EQ(a.to("b").state(), ChannelState::kIdle);
     Probe::Stub(a.to("b")).Echo(MakeData(3, 1), &refused[0].reply, {}, refused[0].Callback());

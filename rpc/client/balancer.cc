@@ -11,7 +11,6 @@
 #include "core/log.h"
 #include "core/status.h"
 #include "core/strings.h"
-#include "rpc/client/bridge.h"
 #include "rpc/client/channel_lanes.h"
 #include "rpc/client/client_connection.h"
 #include "rpc/client/client_streams.h"
@@ -76,7 +75,7 @@ Balancer::Balancer(EngineCore& engine, ClientConnection& front, const std::strin
       target_(target),
       balancing_(balancing),
       client_number_(balancing.client_number.value_or(static_cast<uint32_t>(SecureRandom64()))),
-      options_(OptionsOfServer(options)),
+      options_(options),
       // Clients that start together do not all begin with the first server.
       random_(ServerKeyOf(target) ^ engine.clock().NowNs() ^
               (uint64_t{client_number_} << 32 | client_number_)),

@@ -44,7 +44,7 @@ absl::Status CheckServers(const std::vector<ListedServer>& servers);
 
 class Balancer final : private AddressSource::Host, private BalancedServer::Host, private Timer {
  public:
-  // `front` and `target` outlive it.
+  // `front`, `target` and `options`, the channel's, outlive it.
   Balancer(EngineCore& engine, ClientConnection& front, const std::string& target,
            const ChannelOptions& options, const BalancingOptions& balancing,
            std::unique_ptr<AddressSource> source);
@@ -134,7 +134,7 @@ class Balancer final : private AddressSource::Host, private BalancedServer::Host
   const std::string& target_;
   const BalancingOptions balancing_;
   const uint32_t client_number_;
-  ChannelOptions options_;  // of each server
+  const ChannelOptions& options_;
 
   // What every call touches.
   std::vector<BalancedServer*> ready_;  // who may be chosen, in the order of the list

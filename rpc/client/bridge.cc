@@ -1,7 +1,5 @@
 #include "rpc/client/bridge.h"
 
-#include <utility>
-
 #include "core/intrusive_list.h"
 #include "rpc/client/client_streams.h"
 
@@ -11,8 +9,7 @@ Bridge::Bridge(ClientConnection& host, EngineCore& engine, const std::string& ad
                const ChannelOptions& options)
     : host_(host),
       engine_(engine),
-      connection_(
-          new ClientConnection(engine, address, OptionsOfServer(options), nullptr, &host.calls())) {
+      connection_(new ClientConnection(engine, address, options, nullptr, &host.calls())) {
   connection_->Watch(this);
   connection_->calls().SetWatcher(this);
   connection_->WantConnection();
@@ -77,80 +74,6 @@ void Bridge::OnNoConnection(const absl::Status&) {
 void Bridge::OnTimer() {
   if (state_ == State::kGone) return host_.OnBridgeGone(*this);
   host_.OnBridge(*this);
-}
-
-// --- calls that go over it ----------------------------------------------------------------------
-
-void ClientCalls::SetNext(ClientCalls* next) {
-  if (std::exchange(next_, next) == next) return;
-  waiting_.SetElsewhere(next != nullptr);
-  if (!leaving_) return;
-  next == nullptr ? waiting_.Hold() : static_cast<void>(waiting_.Release());
-}
-
-ClientCalls::Sent ClientCalls::SendAtNext(ClientCall& call) {
-  ClientCalls& next = *next_;
-  call.carrier = &next;
-  const Sent sent = next.SendAttempt(call);
-  if (sent != Sent::kNotNow) {
-    next.FlushUnlessInTurn();
-    return sent;
-  }
-  call.carrier = call.client;
-  if (next.is_open()) next.WantRoom();
-  return Sent::kNotNow;
-}
-
-ClientStreams* ClientCalls::NextStreams() {
-  if (next_ == nullptr || !next_->is_open()) return nullptr;
-  if (next_->streams().has_slot()) return &next_->streams();
-  next_->WantRoom();
-  return nullptr;
-}
-
-// If it has none, it will tell.
-bool ClientCalls::NextHasRoom() {
-  if (!waiting_.may_pass(Priority::kNormal)) return false;
-  if (next_->HasRoom()) return true;
-  if (next_->is_open()) next_->WantRoom();
-  return false;
-}
-
-void ClientCalls::OnMoved(ByteSpan frame) {
-  CallId id;
-  if (!DecodeNotice(frame, &id) || id != CallId()) {
-    return ProtocolError("a moved whose fields disagree");
-  }
-  if (std::exchange(moved_, true) || goaway_) {
-    return ProtocolError("a second moved, or one behind a goaway");
-  }
-  host_.OnMoved();
-}
-
-ChannelOptions OptionsOfServer(const ChannelOptions& options) {
-  ChannelOptions server = options;
-  server.connect_at_once = false;
-  server.interceptors = {};
-  server.retry = {};
-  return server;
-}
-
-void AddSums(const ChannelStats& more, ChannelStats& sum) {
-  sum.calls_started += more.calls_started;
-  sum.calls_ok += more.calls_ok;
-  sum.calls_failed += more.calls_failed;
-  sum.deadlines_exceeded += more.deadlines_exceeded;
-  sum.late_replies += more.late_replies;
-  sum.connects += more.connects;
-  sum.connect_failures += more.connect_failures;
-}
-
-void Add(const ChannelStats& more, ChannelStats& sum) {
-  AddSums(more, sum);
-  sum.outstanding += more.outstanding;
-  sum.abandoned += more.abandoned;
-  sum.queued += more.queued;
-  sum.streams += more.streams;
 }
 
 }  // namespace weft

@@ -76,11 +76,4 @@ class Bridge final : private ConnectionWatcher, private CallsWatcher, private Ti
   State state_ = State::kWaiting;
 };
 
-// Of each of several connections that carry the calls of one channel: what is the channel's own
-// stays at the front.
-ChannelOptions OptionsOfServer(const ChannelOptions& options);
-// What such a connection has counted, into the channel's: the sums; and with them what is so now.
-void AddSums(const ChannelStats& more, ChannelStats& sum);
-void Add(const ChannelStats& more, ChannelStats& sum);
-
 }  // namespace weft

@@ -18,7 +18,6 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/client/balancer.h"
-#include "rpc/client/bridge.h"
 #include "rpc/client/bulk_call.h"
 #include "rpc/client/call_context.h"
 #include "rpc/client/channel_lanes.h"

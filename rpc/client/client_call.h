@@ -28,6 +28,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "core/bytes.h"
 #include "core/cache_line.h"
 #include "core/clock.h"
 #include "core/function.h"
@@ -43,6 +44,7 @@ class CallContext;
 class ClientCalls;
 class Loan;
 class RetriedCall;
+struct ReplyHeader;
 
 // To which of many servers the attempts of a call were sent. As many as can go before the last one.
 struct MetServers {
@@ -74,6 +76,14 @@ class ClientCall : public ListNode<>, public Timer {
 
   // The request will not outlive the call that started this one: encodes it aside if need be.
   virtual void KeepRequest() {}
+
+  // The status that a reply of more than a message, or with an error, ends it with; if that is OK,
+  // `reply` has the message. `address`: of the server, for texts.
+  absl::Status OutcomeOf(const ReplyHeader& header, ByteSpan body, const std::string& address,
+                         uint64_t max_reply_bytes);
+  // What that reply brings beside itself: metadata, and details of the error `*outcome`. False: it
+  // is malformed.
+  bool TakeExtras(ByteSpan extras, absl::Status* outcome);
 
   // What every call has: one cache line.
   alignas(kCacheLineBytes) ClientCalls* const client;
@@ -110,6 +120,8 @@ class ClientCall : public ListNode<>, public Timer {
 
  private:
   void OnTimer() final;  // the deadline
+  absl::Status ReadReply(ByteSpan body, size_t attachment_bytes, const std::string& address,
+                         uint64_t max_reply_bytes);
 };
 
 // A call whose caller waits for it.

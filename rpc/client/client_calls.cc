@@ -15,17 +15,11 @@
 #include "rpc/layout/method_layouts.h"
 #include "rpc/operation/attachment.h"
 #include "rpc/wire/beside.h"
-#include "rpc/wire/extras.h"
 #include "rpc/wire/status_text.h"
 #include "weft/status.h"
 
 namespace weft {
 namespace {
-
-void EncodeRequestOf(const ClientCall& call, std::byte* to) {
-  if (call.request != nullptr) return EncodeRequestTo(*call.request, to);
-  EncodeRequestTo(call.encoded, to);
-}
 
 // What the call has beside its request. `most_bytes`: of extras.
 Beside BesideOf(const ClientCall& call, uint32_t most_bytes) {
@@ -34,19 +28,9 @@ Beside BesideOf(const ClientCall& call, uint32_t most_bytes) {
   return {call.context->ExtrasWithin(most_bytes), attachment.empty() ? nullptr : &attachment};
 }
 
-size_t BytesOf(const ClientCall& call) {
-  return call.request != nullptr ? RequestBytes(*call.request) : RequestBytes(call.encoded);
-}
-
 SlabHandle HandleOf(ByteSpan frame) {
   const CallId id = CallIdOf(frame);
   return {id.slot, id.generation};
-}
-
-// How the reply travels. REQUIRES: call.layouts.
-LayoutSide ReplySide(const ClientCall& call) {
-  const LayoutSide& side = call.layouts->reply;
-  return call.reply_converted ? LayoutSide{side.type, 0} : side;
 }
 
 bool IsDecodedInLayout(ByteSpan body, ClientCall& call) {
@@ -55,7 +39,7 @@ bool IsDecodedInLayout(ByteSpan body, ClientCall& call) {
   return DecodeBody(call.layouts->reply, body, call.reply);
 }
 
-// True: the call has the reply. Else OutcomeOf() has the error.
+// True: the call has the reply. Else ClientCall::OutcomeOf() has the error.
 WEFT_INLINE bool IsDecoded(ByteSpan body, ClientCall& call, uint64_t max_reply_bytes) {
   if (body.size() > max_reply_bytes) [[unlikely]]
     return false;
@@ -63,57 +47,6 @@ WEFT_INLINE bool IsDecoded(ByteSpan body, ClientCall& call, uint64_t max_reply_b
     return IsDecodedInLayout(body, call);
   return call.reply.message->ParsePartialFromArray(body.data(), static_cast<int>(body.size())) &&
          call.reply.message->IsInitialized();
-}
-
-// An error that the server has answered: its own, or the handler's.
-WEFT_COLD absl::Status AnsweredError(const ReplyHeader& header, ByteSpan text) {
-  absl::Status status(static_cast<absl::StatusCode>(header.status), ToAbsl(AsStringView(text)));
-  if (header.not_run) return WithDelivery(std::move(status), Delivery::kNotSent);
-  if (!MayBeWeftsOwn(status.code())) return status;
-  return WithDelivery(std::move(status), Delivery::kMayHaveRun);
-}
-
-// Reads the reply of a call that has run; OK, or why it cannot be read.
-absl::Status ReadReply(ByteSpan body, size_t attachment_bytes, ClientCall& call,
-                       const std::string& address, uint64_t max_reply_bytes) {
-  if (body.size() + attachment_bytes > max_reply_bytes) {
-    return absl::ResourceExhaustedError(StrCat("the reply has ", body.size() + attachment_bytes,
-                                               " bytes; ChannelOptions::max_reply_bytes is ",
-                                               max_reply_bytes, " (the request has run)"));
-  }
-  if (call.layouts != nullptr && call.layouts->reply.type != nullptr) {
-    const LayoutSide side = ReplySide(call);
-    if (DecodeBody(side, body, call.reply)) return absl::OkStatus();
-    return absl::DataLossError(StrCat(
-        "the reply from ", address, " cannot be decoded: ", WhyNotDecoded(side, body, call.reply)));
-  }
-  google::protobuf::MessageLite& reply = *call.reply.message;
-  if (!reply.ParsePartialFromArray(body.data(), static_cast<int>(body.size()))) {
-    return absl::DataLossError(StrCat("the reply of ", body.size(), " bytes from ", address,
-                                      " cannot be decoded as ", std::string(reply.GetTypeName())));
-  }
-  if (!reply.IsInitialized()) {
-    return absl::DataLossError(StrCat("the reply from ", address, " lacks required fields of ",
-                                      std::string(reply.GetTypeName()), ": ",
-                                      reply.InitializationErrorString()));
-  }
-  return absl::OkStatus();
-}
-
-// The status that a reply ends its call with.
-WEFT_COLD absl::Status OutcomeOf(const ReplyHeader& header, ByteSpan body, ClientCall& call,
-                                 const std::string& address, uint64_t max_reply_bytes) {
-  if (header.status != 0) return AnsweredError(header, body);
-  return WithDelivery(ReadReply(body, header.attachment.size(), call, address, max_reply_bytes),
-                      Delivery::kMayHaveRun);
-}
-
-// What the reply brings beside itself. False: it is malformed.
-WEFT_COLD bool TakeExtras(ByteSpan extras, ClientCall& call, absl::Status* outcome) {
-  if (extras.empty()) return true;
-  if (call.context != nullptr) return call.context->TakeReply(extras, outcome);
-  Metadata metadata;  // nobody reads it
-  return DecodeExtras(extras, &metadata, outcome->ok() ? nullptr : outcome);
 }
 
 // Whether the server takes what a request has beside it: `most_bytes` of extras.
@@ -188,7 +121,7 @@ ClientCalls::ClientCalls(ClientCallsHost* host, EngineCore& engine, const std::s
                 absl::UnavailableError(StrCat("the client gave up the connection: ", why)), why);
           },
           [this] {
-            if (leaving_ && !ended_) host_.OnCallsLeft();
+            if (state_ == State::kLeaving) host_.OnCallsLeft();
           }),
       streams_(std::make_unique<ClientStreams>(engine, address, options, methods_, lent_, stats_,
                                                front != nullptr ? front->streams_.get() : nullptr)),
@@ -217,8 +150,10 @@ absl::Status ClientCalls::Open(Connection& connection, const rpc::ServerHello& h
   if (retried_ != nullptr) retried_->OnConnected(hello.session_lease_us());
   prefetch_ = &connection.prefetch();
   ListHotLines(&PrefetchList::Register);
-  answered_ = goaway_ = moved_ = false;
+  answered_ = false;
+  notice_ = Notice::kNone;
   SetNext(nullptr);
+  state_ = State::kOpen;
   connection_ = &connection;
   return absl::OkStatus();
 }
@@ -226,7 +161,8 @@ absl::Status ClientCalls::Open(Connection& connection, const rpc::ServerHello& h
 void ClientCalls::Close(Connection& connection, const absl::Status& not_sent,
                         const absl::Status& may_have_run) {
   connection_ = nullptr;
-  if (std::exchange(leaving_, false) && next_ == nullptr) static_cast<void>(waiting_.Release());
+  const bool left = std::exchange(state_, State::kClosed) == State::kLeaving;
+  if (left && next_ == nullptr) static_cast<void>(waiting_.Release());
   prefetch_ = &PrefetchList::None();
   methods_.Forget();
   lent_.ReclaimAll(connection);
@@ -235,7 +171,7 @@ void ClientCalls::Close(Connection& connection, const absl::Status& not_sent,
 }
 
 void ClientCalls::Leave() {
-  leaving_ = true;
+  state_ = State::kLeaving;
   if (next_ == nullptr) waiting_.Hold();
   if (some_wait()) host_.OnCallWaits();
 }
@@ -267,7 +203,7 @@ void ClientCalls::EndWaiting(const absl::Status& status, bool also_patient) {
 
 void ClientCalls::Shutdown(const absl::Status& gone) {
   if (retried_ != nullptr) retried_->EndSession();
-  ended_ = true;
+  state_ = State::kEnded;
   connection_ = nullptr;
   ListHotLines(&PrefetchList::Unregister);  // the connection may be a peer's, and stay
   prefetch_ = &PrefetchList::None();
@@ -302,6 +238,8 @@ ChannelStats ClientCalls::stats() const {
 }
 
 void ClientCalls::CheckInvariants() {
+  // Ours: invariants, which tests ask for
+  WEFT_CHECK((connection_ != nullptr) == (is_open() || state_ == State::kLeaving));
   waiting_.CheckInvariants(options_.max_queued_calls + kControlCalls);
   sent_.CheckInvariants();
   streams_->CheckInvariants();
@@ -334,7 +272,7 @@ void ClientCalls::Start(ClientCall& call) {
 
 void ClientCalls::StartAttempt(ClientCall& call) {
   if (SendAttempt(call) != Sent::kNotNow) return;
-  if (ended_) {
+  if (ended()) {
     // Not CANCELLED: a callback that starts a cancelled call again would do so for ever.
     absl::Status ended = absl::FailedPreconditionError(
         StrCat("the channel to ", address_,
@@ -347,21 +285,21 @@ void ClientCalls::StartAttempt(ClientCall& call) {
   if (call.priority == Priority::kBackground) most -= most / 8;  // which others have
   if (!waiting_.PushBack(call, most)) {
     // A later call finds the connection.
-    if (connection_ == nullptr || leaving_) host_.OnCallWaits();
+    if (!is_open()) host_.OnCallWaits();
     const std::string text =
         StrCat(waiting_.size(), " calls wait already for ", address_,
                ", as many as ChannelOptions::max_queued_calls allows (not sent)");
     return End(call, WithDelivery(absl::ResourceExhaustedError(text), Delivery::kNotSent));
   }
   call.KeepRequest();
-  if (connection_ == nullptr || leaving_) host_.OnCallWaits();
+  if (!is_open()) host_.OnCallWaits();
 }
 
 ClientCalls::Sent ClientCalls::SendAttempt(ClientCall& attempt) {
   if (!waiting_.may_pass(attempt.priority)) return Sent::kNotNow;
   if (next_ != nullptr) return SendAtNext(attempt);
   if (connection_ != nullptr) return TrySend(attempt);
-  return balancer_ != nullptr && !ended_ ? balancer_->Send(attempt) : Sent::kNotNow;
+  return balancer_ != nullptr && !ended() ? balancer_->Send(attempt) : Sent::kNotNow;
 }
 
 void ClientCalls::StartTimed(ClientCall& call, const absl::Status& valid) {
@@ -404,7 +342,7 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendConverted(ClientCall& call,
 
 ClientCalls::Sent ClientCalls::Send(ClientCall& call, uint16_t method) {
   if (!call.is_plain) return call.one_way ? SendOneWay(call, method) : SendWithMore(call, method);
-  const size_t bytes = BytesOf(call);
+  const size_t bytes = RequestBytes(call);
   if (bytes > max_request_bytes_)
     return Refuse(call, CheckSize(bytes, max_request_bytes_, 0, max_windows_, 0, address_));
   const bool sent = call.request != nullptr ? SendRequest(call, method, *call.request)
@@ -433,7 +371,7 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t
     return Refuse(call, NoSessionsError(address_));
   }
   const Beside beside = BesideOf(call, max_extras_);
-  const size_t message_bytes = BytesOf(call);
+  const size_t message_bytes = RequestBytes(call);
   absl::Status possible = CheckSendable(call, beside, message_bytes);
   if (!possible.ok()) return Refuse(call, std::move(possible));
   const uint32_t windows = call.loan != nullptr ? call.loan->size() : 0;
@@ -459,7 +397,7 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t
   }
   EncodeRequest({{handle.slot, handle.generation}, method, RemainingUs(call, engine_.clock())},
                 *frame, RequestKind(windows, beside.bits(), Told(call.priority)));
-  EncodeRequestOf(call, beside.Encode(message_bytes, *frame + windows_end));
+  EncodeRequestTo(call, beside.Encode(message_bytes, *frame + windows_end));
   sent_.FillFor(slot, handle, call, connection_->Commit(frame_bytes));
   return Sent::kYes;
 }
@@ -467,7 +405,7 @@ WEFT_COLD ClientCalls::Sent ClientCalls::SendWithMore(ClientCall& call, uint16_t
 // As Send(), for a message to a one-way method: it ends here.
 ClientCalls::Sent ClientCalls::SendOneWay(ClientCall& call, uint16_t method) {
   const Beside beside = BesideOf(call, max_extras_);
-  const size_t message_bytes = BytesOf(call);
+  const size_t message_bytes = RequestBytes(call);
   absl::Status possible = CheckSendable(call, beside, message_bytes);
   if (!possible.ok()) [[unlikely]]
     return Refuse(call, std::move(possible));
@@ -477,7 +415,7 @@ ClientCalls::Sent ClientCalls::SendOneWay(ClientCall& call, uint16_t method) {
     return Sent::kNotNow;
   EncodeOneWay(method, RemainingUs(call, engine_.clock()), frame.data,
                OneWayKind(beside.bits(), Told(call.priority)));
-  EncodeRequestOf(call, beside.Encode(message_bytes, frame.data + kCallHeaderBytes));
+  EncodeRequestTo(call, beside.Encode(message_bytes, frame.data + kCallHeaderBytes));
   Trace(TracePoint::kWritten);
   End(call, absl::OkStatus());
   return Sent::kCompleted;
@@ -509,7 +447,7 @@ void ClientCalls::Pump() {
     waiting_.SetRoomWanted(false);
     watcher_ != nullptr ? watcher_->OnFreed() : host_.OnRoom();
   }
-  if (leaving_) host_.OnCallsLeft();
+  if (state_ == State::kLeaving) host_.OnCallsLeft();
 }
 
 uint32_t ClientCalls::load() const {
@@ -531,6 +469,43 @@ void ClientCalls::PumpCalls(Priority least) {
       static_cast<CallbackCall*>(call)->ForgetRequest();
     }
   }
+}
+
+// --- over a bridge ------------------------------------------------------------------------------
+
+void ClientCalls::SetNext(ClientCalls* next) {
+  if (std::exchange(next_, next) == next) return;
+  waiting_.SetElsewhere(next != nullptr);
+  if (state_ != State::kLeaving) return;
+  next == nullptr ? waiting_.Hold() : static_cast<void>(waiting_.Release());
+}
+
+ClientCalls::Sent ClientCalls::SendAtNext(ClientCall& call) {
+  ClientCalls& next = *next_;
+  call.carrier = &next;
+  const Sent sent = next.SendAttempt(call);
+  if (sent != Sent::kNotNow) {
+    next.FlushUnlessInTurn();
+    return sent;
+  }
+  call.carrier = call.client;
+  if (next.is_open()) next.WantRoom();
+  return Sent::kNotNow;
+}
+
+ClientStreams* ClientCalls::NextStreams() {
+  if (next_ == nullptr || !next_->is_open()) return nullptr;
+  if (next_->streams().has_slot()) return &next_->streams();
+  next_->WantRoom();
+  return nullptr;
+}
+
+// If it has none, it will tell.
+bool ClientCalls::NextHasRoom() {
+  if (!waiting_.may_pass(Priority::kNormal)) return false;
+  if (next_->HasRoom()) return true;
+  if (next_->is_open()) next_->WantRoom();
+  return false;
 }
 
 // --- back ---------------------------------------------------------------------------------------
@@ -573,7 +548,7 @@ void ClientCalls::OnStreamFrame(ByteSpan frame) {
   // A slot may be free.
   if (streams_->some_wait()) [[unlikely]]
     streams_->Pump(Priority::kBackground, MayOpenStreams());
-  if (leaving_) [[unlikely]]
+  if (state_ == State::kLeaving) [[unlikely]]
     host_.OnCallsLeft();
 }
 
@@ -581,7 +556,7 @@ void ClientCalls::StartStream(ClientStream& stream) {
   ClientStreams* const server =
       balancer_ != nullptr ? balancer_->ChooseStreams(stream.server_key()) : NextStreams();
   stream.BelongTo(server != nullptr ? *server : *streams_);
-  if (ended_) {
+  if (ended()) {
     // Not CANCELLED: a callback that starts its stream again would do so for ever.
     absl::Status closed = absl::FailedPreconditionError(
         StrCat("the channel to ", address_, " is being destroyed (not sent)"));
@@ -591,7 +566,7 @@ void ClientCalls::StartStream(ClientStream& stream) {
   stream.Start(connection_ != nullptr && MayOpenStreams());
   // Without a queue none can wait: the next one finds a connection.
   const bool wants = streams_->some_wait() || options_.max_queued_calls == 0;
-  if ((connection_ == nullptr || leaving_) && !ended_ && wants) host_.OnCallWaits();
+  if (!is_open() && !ended() && wants) host_.OnCallWaits();
 }
 
 bool ClientCalls::some_wait() const { return !waiting_.empty() || streams_->some_wait(); }
@@ -627,8 +602,8 @@ WEFT_COLD void ClientCalls::OnOtherReply(ByteSpan frame, SentCalls::Slot slot) {
     return lent_.Release(*connection_, CallIdOf(frame));
   }
   call->answered = true;
-  absl::Status outcome = OutcomeOf(header, body, *call, address_, max_reply_bytes_);
-  if (!TakeExtras(header.extras, *call, &outcome)) {
+  absl::Status outcome = call->OutcomeOf(header, body, address_, max_reply_bytes_);
+  if (!call->TakeExtras(header.extras, &outcome)) {
     // Nothing of it is to be trusted.
     outcome = WithDelivery(absl::DataLossError(StrCat("the metadata of the reply from ", address_,
                                                       " cannot be decoded")),
@@ -662,8 +637,21 @@ void ClientCalls::OnReleased(ByteSpan frame) {
 void ClientCalls::OnGoaway(ByteSpan frame) {
   uint32_t unanswered = 0;
   if (!DecodeNumber(frame, &unanswered)) return ProtocolError("a goaway whose fields disagree");
-  if (std::exchange(goaway_, true)) return ProtocolError("a second goaway");
+  if (notice_ == Notice::kGoaway) return ProtocolError("a second goaway");
+  notice_ = Notice::kGoaway;
   host_.OnGoaway(unanswered == 0);
+}
+
+void ClientCalls::OnMoved(ByteSpan frame) {
+  CallId id;
+  if (!DecodeNotice(frame, &id) || id != CallId()) {
+    return ProtocolError("a moved whose fields disagree");
+  }
+  if (notice_ != Notice::kNone) {
+    return ProtocolError("a second moved, or one behind a goaway");
+  }
+  notice_ = Notice::kMoved;
+  host_.OnMoved();
 }
 
 // A call that was sent, and lends nothing, has its reply.
@@ -700,7 +688,7 @@ void ClientCalls::End(ClientCall& call, absl::Status status) {
 
 void ClientCalls::WantRoom() {
   waiting_.SetRoomWanted(true);
-  if (connection_ == nullptr || leaving_) host_.OnCallWaits();
+  if (!is_open()) host_.OnCallWaits();
 }
 
 bool ClientCalls::HasRoom() {
@@ -744,10 +732,10 @@ void ClientCalls::Expire(ClientCall& call) {
                                    address_, " within ", DurationText(call.timeout_us));
   if (call.state == ClientCall::State::kQueued) {
     waiting_.Remove(call);
-    const char* why = balancer_ != nullptr     ? "no server was ready that had room"
-                      : connection_ == nullptr ? "there was no connection"
-                      : leaving_               ? "the server was about to shut down"
-                                               : "all slots or credits were in use";
+    const char* why = balancer_ != nullptr        ? "no server was ready that had room"
+                      : state_ == State::kLeaving ? "the server was about to shut down"
+                      : !is_open()                ? "there was no connection"
+                                                  : "all slots or credits were in use";
     return End(call, WithDelivery(absl::DeadlineExceededError(
                                       StrCat(after, ": ", why, " (not sent, safe to retry)")),
                                   Delivery::kNotSent));
@@ -778,7 +766,7 @@ void ClientCalls::Cancel(ClientCall& call) {
 void ClientCalls::Abandon(ClientCall& call) {
   WEFT_CHECK(call.state == ClientCall::State::kSent);  // Ours: callers have looked
   sent_.Abandon(call, [this](SlabHandle slot) { return SendCancel(slot); });
-  if (leaving_) host_.OnCallsLeft();
+  if (state_ == State::kLeaving) host_.OnCallsLeft();
   FlushUnlessInTurn();
 }
 

@@ -1,14 +1,13 @@
 // The calls of one channel, wherever they are, and their way out and back over the connection that
 // is open, if one is.
 //
-//   state   from                   to                             calls
-//   closed  construction, Close()  Open() -> open, Shutdown()     wait (waiting_calls.h)
-//   open    Open()                 Leave() -> leaving, Close() -> closed, Shutdown()
-//                                                                 are sent (sent_calls.h)
-//   leaving Leave()                Close() -> closed, Shutdown()  sent ones go on; new ones wait,
-//                                                                 or take a bridge (bridge.h)
-//   ended   Shutdown()             (destroyed)                    end at once
+//   state     from                   calls
+//   kClosed   construction, Close()  wait (waiting_calls.h). -> kOpen: Open()
+//   kOpen     Open()                 are sent (sent_calls.h). -> kLeaving: Leave()
+//   kLeaving  Leave()                sent ones go on; new ones wait, or take a bridge (bridge.h)
+//   kEnded    Shutdown()             end at once; there is no way out
 //
+// Close() leads from kOpen and kLeaving to kClosed, Shutdown() from everywhere to kEnded.
 // A channel over many servers has one that never opens, the front, and one for each (Balancer).
 // A reply ends its call, at once or when the memory that it had lent is reclaimed (lent_memory.h).
 // A server that never answers can take all slots of a channel; further calls then end by their
@@ -17,8 +16,8 @@
 // Threads: the engine's, but for Bind(), HoldCalls() and PrefetchFirst().
 // Lifetime: a member of the channel's ClientConnection; its host outlives it.
 // Errors: of calls, as channel.h says.
-// Invariants: those of its parts. A call is in the queue, or in a slot, or waits for its memory
-//   (kReclaiming), or is complete.
+// Invariants: those of its parts. It has a connection exactly while kOpen or kLeaving. A call is in
+//   the queue, or in a slot, or waits for its memory (kReclaiming), or is complete.
 #pragma once
 
 #include <cstdint>
@@ -72,9 +71,11 @@ class alignas(kCacheLineBytes) ClientCalls final : public ConnectionHandler {
   void Pump();
   // From now on nothing new is sent on it. REQUIRES: open.
   void Leave();
-  // What is new goes to a bridge's `next`, until Open(); null: it waits. (bridge.cc)
+  // What is new goes to a bridge's `next`, until Open(); null: it waits.
   void SetNext(ClientCalls* next);
   const ClientCalls* next() const { return next_; }
+  bool is_open() const { return state_ == State::kOpen; }
+  bool ended() const { return state_ == State::kEnded; }
   // No call of it waits for a reply, and no stream for its end.
   bool none_under_way() const;
   bool none_awaited() const;  // but for streams that are over here
@@ -159,7 +160,6 @@ class alignas(kCacheLineBytes) ClientCalls final : public ConnectionHandler {
   Sent SendAttempt(ClientCall& attempt);
   // It will not be completed: nobody waits for it any more. REQUIRES: kSent.
   void Drop(ClientCall& attempt);
-  bool ended() const { return ended_; }  // after Shutdown()
   // Completes a call that is neither queued nor sent.
   void End(ClientCall& call, absl::Status status);
 
@@ -180,7 +180,6 @@ class alignas(kCacheLineBytes) ClientCalls final : public ConnectionHandler {
   void SetWatcher(CallsWatcher* watcher) { watcher_ = watcher; }  // at a server
   uint64_t calls_ok() const { return stats_.calls_ok; }
   uint32_t load() const;  // calls and streams that it has not answered
-  bool is_open() const { return connection_ != nullptr && !leaving_; }
 
   // --- streams (client_stream.h) ----------------------------------------------------------------
 
@@ -210,6 +209,8 @@ class alignas(kCacheLineBytes) ClientCalls final : public ConnectionHandler {
   bool Defer(CallbackCall& call, absl::Status* status);
 
  private:
+  enum class State : uint8_t { kClosed = 1, kOpen = 2, kLeaving = 3, kEnded = 4 };
+  enum class Notice : uint8_t { kNone = 1, kMoved = 2, kGoaway = 3 };
   // Callback calls that are kept, of 250 bytes each: as many as a busy client has outstanding.
   static constexpr uint32_t kMaxSpareCalls = 1024;
 
@@ -263,12 +264,12 @@ class alignas(kCacheLineBytes) ClientCalls final : public ConnectionHandler {
   // connection_ on, with the first slot; one of methods_.
   using SpareCalls = SpareList<CallbackCall, kMaxSpareCalls>;
   [[no_unique_address]] SpareCalls spare_calls_;
+  State state_ = State::kClosed;
   bool answered_ = false;
-  bool ended_ = false, leaving_ = false;
   WaitingCalls waiting_;  // at most max_queued_calls; held while leaving
   ChannelStats stats_;    // but for what the parts and the connection know
 
-  alignas(kCacheLineBytes) Connection* connection_ = nullptr;  // while open
+  alignas(kCacheLineBytes) Connection* connection_ = nullptr;  // kOpen, kLeaving
   PrefetchList* prefetch_ = &PrefetchList::None();             // of connection_
   uint64_t max_request_bytes_ = 0;                             // as the server has said
   const uint64_t max_reply_bytes_;
@@ -290,7 +291,7 @@ class alignas(kCacheLineBytes) ClientCalls final : public ConnectionHandler {
   const std::unique_ptr<ClientStreams> streams_;
   const std::unique_ptr<RetriedCalls> retried_;  // null: calls are not sent again
   bool streams_first_ = false;                   // who sends when there is room: they take turns
-  bool goaway_ = false, moved_ = false;          // the server has sent one
+  Notice notice_ = Notice::kNone;                // the server's last; only goaway follows another
   bool takes_priorities_ = false, takes_attachments_ = false;  // the server does
   uint32_t max_windows_ = 0, max_extras_ = 0;  // windows, and bytes, in one request, for both sides
   EarlyEnds<CallbackCall> early_ends_;  // those that waited, and what was started in this turn

@@ -25,6 +25,17 @@ namespace weft {
 
 namespace {
 
+// What a connection has of its channel's: behind a front, what is done once for each call is done
+// there.
+ChannelOptions OptionsBehind(const ClientCalls* front, const ChannelOptions& options) {
+  ChannelOptions own = options;
+  if (front == nullptr) return own;
+  own.connect_at_once = false;
+  own.interceptors = {};
+  own.retry = {};
+  return own;
+}
+
 // Whether it may be over ofi_tcp. Options that no network takes lead nowhere.
 bool MayUseOfiTcp(const LinkOptions& options) {
   const absl::StatusOr<PathKinds> kinds = ReadPathKinds(options);
@@ -49,7 +60,7 @@ ClientConnection::ClientConnection(EngineCore& engine, const std::string& addres
                engine.clock().NowNs() ^ std::hash<std::string>()(address)),
       engine_(engine),
       address_(address),
-      options_(options),
+      options_(OptionsBehind(front, options)),
       makes_checksums_(MayUseOfiTcp(options.link)),
       session_(session),
       front_(front),
@@ -339,12 +350,16 @@ void ClientConnection::Watch(ConnectionWatcher* watcher) {
 void ClientConnection::OnGoaway(bool has_none) {
   if (state_ == State::kLeaving) has_none_ = has_none;  // it had moved before, and ends now
   if (state_ != State::kOpen) return;
-  Enter(State::kLeaving);
-  has_none_ = has_none;
-  calls_.Leave();
+  BeginToLeave(has_none);
   const absl::Status why = LeavingError(address_);
   for (ConnectionWatcher& watcher : watchers_) watcher.OnConnectionLeaving(why);
   EndIfLeft();
+}
+
+void ClientConnection::BeginToLeave(bool has_none) {
+  has_none_ = has_none;
+  Enter(State::kLeaving);
+  calls_.Leave();
 }
 
 void ClientConnection::OnMoved() {
@@ -368,8 +383,7 @@ void ClientConnection::OnIdle(ByteSpan frame) {
   // A call that runs exactly once, and pauses, has its session kept by this connection.
   if (calls_.some_wait() || calls_.has_retried()) return;
   idle_ = true;
-  Enter(State::kLeaving);
-  calls_.Leave();
+  BeginToLeave(/*has_none=*/false);
   EndConnection(absl::UnavailableError("nobody had used the connection for as long as its server "
                                        "keeps one, and the next call connects again"),
                 "the client has left its idle connection, as it was asked to");
@@ -495,6 +509,24 @@ ChannelStats ClientConnection::stats() const {
   Add(past_, stats);
   for (const std::unique_ptr<Bridge>& bridge : bridges_) Add(bridge->connection().stats(), stats);
   return stats;
+}
+
+void AddSums(const ChannelStats& more, ChannelStats& sum) {
+  sum.calls_started += more.calls_started;
+  sum.calls_ok += more.calls_ok;
+  sum.calls_failed += more.calls_failed;
+  sum.deadlines_exceeded += more.deadlines_exceeded;
+  sum.late_replies += more.late_replies;
+  sum.connects += more.connects;
+  sum.connect_failures += more.connect_failures;
+}
+
+void Add(const ChannelStats& more, ChannelStats& sum) {
+  AddSums(more, sum);
+  sum.outstanding += more.outstanding;
+  sum.abandoned += more.abandoned;
+  sum.queued += more.queued;
+  sum.streams += more.streams;
 }
 
 }  // namespace weft

@@ -86,7 +86,8 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCallsHost,
   static constexpr size_t kMaxBridges = 4;
 
   // `session`: of a channel to a peer; outlives it, until Shutdown(). Null: it dials `address`.
-  // `front`: the calls of the channel that this is one of many servers of; null: it is none.
+  // `front`: the calls of the channel that this is one of several connections of, to one of many
+  // servers or of a Bridge; null: it is the channel's own.
   ClientConnection(EngineCore& engine, const std::string& address, const ChannelOptions& options,
                    PeerSession* session = nullptr, ClientCalls* front = nullptr);
 
@@ -212,6 +213,8 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCallsHost,
   }
   absl::StatusOr<Connection*> Dial();
   void BeginAttempt();
+  // kOpen -> kLeaving. `has_none`: as OnGoaway().
+  void BeginToLeave(bool has_none);
   // Between the server's processes this side can have two connections at a time. Sessions of calls
   // that run exactly once are one process's, and many servers make up for each other.
   bool MayBridge() const {
@@ -268,5 +271,10 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCallsHost,
   Function<void(absl::Status)> on_connected_;
   std::unique_ptr<SparePage> spare_page_;  // null: SpareByte() was not asked for
 };
+
+// Where several make up a channel: what one has counted, into the channel's. What only grows; and
+// with it what is so now.
+void AddSums(const ChannelStats& more, ChannelStats& sum);
+void Add(const ChannelStats& more, ChannelStats& sum);
 
 }  // namespace weft

@@ -28,6 +28,14 @@ inline void EncodeRequestTo(const google::protobuf::MessageLite& request, std::b
 inline void EncodeRequestTo(std::string_view encoded, std::byte* to) {
   std::memcpy(to, encoded.data(), encoded.size());
 }
+// The same of a call that has not left at once.
+inline size_t RequestBytes(const ClientCall& call) {
+  return call.request != nullptr ? RequestBytes(*call.request) : RequestBytes(call.encoded);
+}
+inline void EncodeRequestTo(const ClientCall& call, std::byte* to) {
+  if (call.request != nullptr) return EncodeRequestTo(*call.request, to);
+  EncodeRequestTo(call.encoded, to);
+}
 
 // More than an hour and eleven minutes does not fit: the client alone watches such a deadline.
 constexpr uint32_t ToRemainingUs(uint64_t us) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "core/check.h"
@@ -58,7 +59,7 @@ void ServerConnection::Begin(Connection& connection, std::string_view client_hel
   if (core_.moved()) SendMoved();
   if (!core_.draining()) return;
   // A client that was not told, and sent a call now, would not know whether it had run.
-  if (takes_goaway_) return SendGoaway();
+  if (notices_.takes_goaway()) return SendGoaway();
   Close("the server is shutting down");
 }
 
@@ -85,11 +86,7 @@ absl::Status ServerConnection::AgreeWith(std::string_view client_hello) {
   stream_limits_ = BoundedStreamLimits(std::min(hello.max_streams(), core_.options().max_streams),
                                        hello.stream_window_messages(), hello.stream_window_bytes());
   takes_attachments_ = hello.takes_attachments();
-  takes_goaway_ = hello.takes_goaway();
-  takes_moved_ = hello.takes_moved();
-  moves_ahead_ = hello.moves_ahead();
-  idle_.SetMayLeave(hello.leaves_idle());
-  drives_itself_ = hello.drives_itself();
+  notices_.SetClient(hello);
   path_ = connection_->path();
   transfers_.SetInFlightLimit(InFlightLimitOf(path_.kind),
                               core_.options().link.transfer_timeout_ns);
@@ -105,14 +102,15 @@ void ServerConnection::ProtocolError(std::string_view what) {
 }
 
 void ServerConnection::GiveUp(std::string_view why) {
+  state_ = State::kGivenUp;
   connection_->Close(why);
-  connection_ = nullptr;  // nothing more is taken or sent
+  connection_ = nullptr;
   if (streams_ != nullptr) streams_->GiveUp();
 }
 
 void ServerConnection::OnClosed(Connection&, const absl::Status&) {
+  state_ = State::kClosed;
   connection_ = nullptr;
-  closed_ = true;
   ++running_;  // keeps this alive for now
   for (const CallSlot& slot : slots_) {
     if (slot.call == nullptr) continue;
@@ -127,7 +125,7 @@ void ServerConnection::OnClosed(Connection&, const absl::Status&) {
     call.SetCancelled();
   }
   if (streams_ != nullptr) streams_->Close();
-  if (!told_moved_) one_way_.CancelAll();  // else its client has only gone on elsewhere
+  if (!notices_.told_moved()) one_way_.CancelAll();  // else its client has only gone on elsewhere
   if (peer_ != nullptr && transfers_.none_posted()) peer_->OnHalfQuiet();
   if (--running_ == 0) core_.Retire(this);
 }
@@ -440,9 +438,9 @@ void ServerConnection::CompleteOneWay(ServerCall& call, const absl::Status& stat
   }
   one_way_.Remove(call);
   call.is_one_way_ = false;
-  const bool may_tell = (goaway_owed_ || moved_owed_) && connection_ != nullptr;
+  const bool may_tell = notices_.owes_any() && connection_ != nullptr;
   Free(call);  // with a connection this stays
-  if (may_tell) goaway_owed_ ? SendGoaway() : SendMoved();
+  if (may_tell) SendOwedNotice();
 }
 
 // --- cancels ------------------------------------------------------------------------------------
@@ -521,8 +519,7 @@ void ServerConnection::EndSlowReader(std::string_view why) {
 }
 
 void ServerConnection::OnWritable(Connection&) {
-  if (moved_owed_ && !goaway_owed_) SendMoved();
-  if (goaway_owed_) goaway_owed_ = !TrySendGoaway();
+  if (notices_.owes_any()) SendOwedNotice();
   if (releases_owed_ > 0) SendOwedReleases();
   transfers_.Pump();
   if (streams_ == nullptr) return SendWaitingReplies(Priority::kBackground);
@@ -672,8 +669,9 @@ TimerWheel& ServerConnection::timers() { return core_.engine().timers(); }
 uint64_t ServerConnection::now_ns() { return core_.engine().clock().NowNs(); }
 
 void ServerConnection::FinishEnd() {
-  if (closed_ && peer_ != nullptr && transfers_.none_posted()) peer_->OnHalfQuiet();
-  if (--running_ == 0 && closed_) core_.Retire(this);
+  if (state_ == State::kClosed && peer_ != nullptr && transfers_.none_posted())
+    peer_->OnHalfQuiet();
+  if (--running_ == 0 && state_ == State::kClosed) core_.Retire(this);
 }
 
 bool ServerConnection::TakeBack(ServerCall& call) {
@@ -717,24 +715,20 @@ void ServerConnection::ForgetRelease(ServerCall& call) {
   releases_owed_ -= std::exchange(call.release_owed_, false);
 }
 
-// --- a shutdown ---------------------------------------------------------------------------------
+// --- a client that is to leave ------------------------------------------------------------------
 
 void ServerConnection::SendGoaway() {
-  if (connection_ == nullptr || !takes_goaway_) return;
-  told_ = true;
-  moved_owed_ = false;
-  goaway_owed_ = !TrySendGoaway();
+  if (connection_ == nullptr || !notices_.takes_goaway()) return;
+  notices_.SendGoaway(*connection_, running_, /*too_early=*/one_way_.size() > 0);
   FlushUnlessInTurn();
 }
 
-bool ServerConnection::TrySendGoaway() {
-  // Its client has nothing under way then, and closes, which would cancel them.
-  if (one_way_.size() > 0) return false;
-  const MessageSpace frame = connection_->Append(kCallHeaderBytes);
-  if (frame.data == nullptr) return false;
-  EncodeGoaway(running_ + connection_->stats().large_under_way, frame.data);
-  return true;
+void ServerConnection::SendMoved() {
+  if (connection_ == nullptr) return;
+  if (notices_.SendMoved(*connection_, /*too_early=*/one_way_.size() > 0)) FlushUnlessInTurn();
 }
+
+void ServerConnection::SendOwedNotice() { notices_.owes_goaway() ? SendGoaway() : SendMoved(); }
 
 // --- the end of a call --------------------------------------------------------------------------
 
@@ -761,10 +755,12 @@ WEFT_INLINE void ServerConnection::FreeAnswered(ServerCall& call) {
   call.slot_->call = nullptr;
   core_.calls().Give(&call);
   core_.OnCallEnded();
-  if (--running_ == 0 && closed_) core_.Retire(this);
+  if (--running_ == 0 && state_ == State::kClosed) core_.Retire(this);
 }
 
 void ServerConnection::CheckInvariants() {
+  // Ours: invariants, which tests ask for
+  WEFT_CHECK((connection_ != nullptr) == (state_ == State::kServing));
   uint32_t busy = 0, replying = 0, owed = 0;
   uint64_t unsent = 0;
   for (const CallSlot& slot : slots_) {

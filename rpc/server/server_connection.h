@@ -14,20 +14,25 @@
 // When the server is about to shut down, the client is told by a goaway, as soon as none of its
 // one-way messages is being handled. It takes what it waits for, and then closes.
 //
+//   States, and who moves them:
+//     kServing  made so. -> kGivenUp: GiveUp(); -> kClosed: OnClosed()
+//     kGivenUp  this side has closed the connection, for a frame that is none, or replies that
+//               nobody takes: nothing more is taken or sent. -> kClosed: OnClosed()
+//     kClosed   the connection has closed, or the peer has ended its calls. Retired when the last
+//               handler has finished
+//
 // Threads: the engine's.
 // Lifetime: made by ServerCore for an arriving client, or a peer that begins to call; deleted by
-//   ServerCore::Retire(), when the connection has closed, or the peer has ended its calls, and the
-//   last handler has finished.
-// Invariants: running_ = slots that have a call, streams and one-way messages; waiting_ holds
-//   exactly the kReplying ones, which waiting_replies_ counts.
+//   ServerCore::Retire().
+// Invariants: it has a connection exactly while kServing. running_ = slots that have a call,
+//   streams and one-way messages; waiting_ holds exactly the kReplying ones, which
+//   waiting_replies_ counts.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -43,7 +48,7 @@
 #include "rpc/server/call_slot.h"
 #include "rpc/server/client_access.h"
 #include "rpc/server/dispatch.h"
-#include "rpc/server/idle_connections.h"
+#include "rpc/server/leave_notices.h"
 #include "rpc/server/one_way_calls.h"
 #include "rpc/server/reply_backlog.h"
 #include "rpc/server/server_call.h"
@@ -119,61 +124,45 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   void Free(ServerCall& call);
   void FlushUnlessInTurn();
 
-  // --- for a shutdown ---------------------------------------------------------------------------
+  // --- for a client that is to leave (leave_notices.h) ------------------------------------------
 
-  // Tells the client, if it understands that, now or when there is room. REQUIRES: once.
+  // Tells the client that the server is about to shut down, if it understands that, now or when
+  // there is room. REQUIRES: once.
   void SendGoaway();
   // Tells the client that another process serves here, if it understands that; it then connects to
   // that one, and leaves. Calls run as before.
-  void SendMoved() {
-    if (connection_ == nullptr || !takes_moved_ || told_moved_) return;
-    // As a goaway: its client may have nothing under way, and close, which would cancel them.
-    const MessageSpace frame =
-        one_way_.size() > 0 ? MessageSpace() : connection_->Append(kCallHeaderBytes);
-    moved_owed_ = frame.data == nullptr;
-    if (moved_owed_) return;
-    EncodeMoved(frame.data);
-    told_moved_ = true;
-    FlushUnlessInTurn();
-  }
-  // It was asked to connect again, or is going to be.
-  bool is_asked_to_move() const { return told_moved_ || moved_owed_; }
-  // A look of Rebalance: returns whether it is going to leave. What was asked long ago, and is
-  // still here, is not: nobody drives its client.
+  void SendMoved();
+  // A look of Rebalance: returns whether it is going to leave.
   bool LookIsLeaving(uint32_t patience) {
-    const uint64_t messages = connection_ == nullptr ? 0 : connection_->stats().messages_received;
-    called_lately_ = std::exchange(messages_seen_, messages) != messages;
-    return is_asked_to_move() && looks_since_asked_++ < patience;
+    return notices_.LookIsLeaving(
+        connection_ == nullptr ? 0 : connection_->stats().messages_received, patience);
   }
   // All that its client does would go on if it did (rebalance.h), and it would hear of it soon.
   bool MayMove() const {
-    return connection_ != nullptr && connection_->state() == Connection::State::kOpen &&
-           takes_moved_ && moves_ahead_ && (drives_itself_ || called_lately_) &&
-           !is_asked_to_move() && peer_ == nullptr &&
-           (streams_ == nullptr || streams_->running() == 0) &&
-           !connection_->memory().peer_uses_leases() && !connection_->engine_wanted();
+    return connection_ != nullptr && peer_ == nullptr &&
+           (streams_ == nullptr || streams_->running() == 0) && notices_.MayMove(*connection_);
   }
   // It is going to leave, or may be told to when the connection is open.
   bool AwaitsMove() const {
     if (connection_ == nullptr) return false;
-    return takes_moved_ || connection_->state() == Connection::State::kConnecting;
+    return notices_.takes_moved() || connection_->state() == Connection::State::kConnecting;
   }
   // Something is on its way to the client, or from it, that is not delivered.
   bool IsMoving() const {
-    return connection_ != nullptr && (goaway_owed_ || connection_->stats().large_under_way > 0);
+    return connection_ != nullptr &&
+           (notices_.owes_goaway() || connection_->stats().large_under_way > 0);
   }
   // The client was told, and is going to close; or it will be told, when the connection is open.
   // `quiet`: there was time for that, if somebody drives the client. REQUIRES: no call runs.
   bool AwaitsClose(bool quiet) const {
     if (connection_ == nullptr) return false;
     if (connection_->state() == Connection::State::kConnecting) return !quiet;
-    return told_ && (drives_itself_ || !quiet);
+    return notices_.AwaitsClose(quiet);
   }
-
-  // A look for idle clients: returns whether this one was asked to leave (idle_connections.h).
+  // A look for idle clients: returns whether this one was asked to leave.
   bool LookIsIdle() {
-    return connection_ != nullptr && peer_ == nullptr && !is_asked_to_move() &&
-           idle_.Look(*connection_, running_ > 0);
+    return connection_ != nullptr && peer_ == nullptr &&
+           notices_.LookIsIdle(*connection_, running_ > 0);
   }
 
   // --- for clients that take no replies ---------------------------------------------------------
@@ -193,6 +182,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
 
  private:
   friend class IntrusiveList<ServerConnection>;
+
+  enum class State : uint8_t { kServing = 1, kGivenUp = 2, kClosed = 3 };
 
   void OnOpen(Connection& connection) override { Begin(connection, connection.peer_hello()); }
   void OnMessage(Connection& connection, ByteSpan message) override;
@@ -248,7 +239,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   bool TrySendBody(ServerCall& call, size_t bytes, Write write);
   bool TrySendWithExtras(ServerCall& call, size_t bytes, absl::FunctionRef<void(std::byte*)> write);
   bool TrySendError(ServerCall& call);
-  bool TrySendGoaway();
+  void SendOwedNotice();
   bool TrySendReleased(ServerCall& call);
   void SendOwedReleases();
   void FreeAnswered(ServerCall& call);
@@ -260,11 +251,11 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   // What every call touches, in one or two cache lines, which begin with the base classes. `core_`
   // is constant after construction, max_..._ once open.
   ServerCore& core_;
-  Connection* connection_;     // null: gone, or given up
+  Connection* connection_;     // kServing
   NearArray<CallSlot> slots_;  // as many as both sides allow
   uint16_t running_ = 0;
   uint16_t waiting_replies_ = 0;  // in waiting_
-  bool closed_ = false;
+  State state_ = State::kServing;
   const bool is_guarded_;  // by access_, or the server's limits
   uint32_t max_reply_bytes_ = 0;
   std::unique_ptr<ClientAccess> access_;  // null: the client may call everything
@@ -282,15 +273,7 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   PriorityLists<ServerCall, Priority, kPriorities> waiting_;  // replies without credit
   ReplyBacklog backlog_;                                      // those in waiting_
   uint32_t releases_owed_ = 0;                                // calls with release_owed_
-  bool takes_goaway_ = false, takes_moved_ = false, moves_ahead_ = false;  // the client does
-  bool called_lately_ = false;  // between the last two looks
-  uint32_t looks_since_asked_ = 0;
-  uint64_t messages_seen_ = 0;                    // at the last look
-  bool moved_owed_ = false, told_moved_ = false;  // as goaway_owed_; by SendMoved()
-  IdleLooks idle_;
-  bool drives_itself_ = false;  // the client's engine does
-  bool told_ = false;           // the client was, or will be: of goaway_owed_
-  bool goaway_owed_ = false;    // there was no room for it, or it is too early
+  LeaveNotices notices_;
   TransferQueue transfers_{this};
   PathInfo path_;
   const std::shared_ptr<ServedPeer> peer_;  // null: a plain client

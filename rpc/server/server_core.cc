@@ -184,7 +184,7 @@ absl::StatusOr<std::shared_ptr<SharedListener>> ServerCore::AddListener(const st
   listen.engines = options_.engines;
   absl::StatusOr<std::shared_ptr<SharedListener>> shared;
   RunOnEngine(engine_, [&] {
-    if (draining_ || moved_) {
+    if (draining() || moved_) {
       shared = absl::FailedPreconditionError("the server has been shut down");
       return;
     }
@@ -311,7 +311,7 @@ void ServerCore::LeaveAddresses() {
 void ServerCore::MoveAway() {
   LeaveAddresses();
   RunOnEngine(engine_, [&] {
-    if (draining_) return;  // shut down meanwhile
+    if (draining()) return;  // shut down meanwhile
     moved_ = true;
     rebalance_.Stop();
     listeners_.clear();
@@ -323,7 +323,7 @@ void ServerCore::MoveAway() {
 
 void ServerCore::StartRebalance(std::vector<ServerCore*> all) {
   RunOnEngine(engine_, [&] {
-    if (!draining_ && !moved_) rebalance_.Start(std::move(all));
+    if (!draining() && !moved_) rebalance_.Start(std::move(all));
   });
 }
 
@@ -356,7 +356,7 @@ absl::StatusOr<PeerSession*> ServerCore::ReservePeer(const std::string& id,
   WEFT_RETURN_IF_ERROR(CheckHello());
   absl::StatusOr<PeerSession*> session;
   RunOnEngine(engine_, [&] {
-    if (draining_) {
+    if (draining()) {
       session = absl::FailedPreconditionError("the server has been shut down");
       return;
     }
@@ -387,7 +387,7 @@ void ServerCore::AddStats(bool waits, ServerStats* sum) {
 // --- connections and calls ----------------------------------------------------------------------
 
 absl::StatusOr<ConnectionHandler*> ServerCore::OnIncoming(Connection& connection) {
-  if (draining_) return absl::UnavailableError("the server is shutting down");
+  if (draining()) return absl::UnavailableError("the server is shutting down");
   rpc::ClientHello hello;  // one that cannot be decoded is refused when it is open
   if (hello.ParseFromString(connection.peer_hello()) && hello.has_peer()) {
     WEFT_RETURN_IF_ERROR(CheckClientHello(hello));
@@ -413,11 +413,11 @@ void ServerCore::BeginServing(ConnectionHandler& serving, Connection& connection
 void ServerCore::EndServing(ConnectionHandler& serving, Connection& connection) {
   static_cast<ServerConnection&>(serving).CancelAll();
   serving.OnClosed(connection, absl::CancelledError("the peer makes no more calls"));
-  if (draining_) LookForTheEnd();
+  if (draining()) LookForTheEnd();
 }
 
 void ServerCore::OnPeerConnectionGone() {
-  if (draining_) LookForTheEnd();
+  if (draining()) LookForTheEnd();
 }
 
 void ServerCore::Retire(ServerConnection* connection) {
@@ -426,8 +426,8 @@ void ServerCore::Retire(ServerConnection* connection) {
   --stats_.connections;
   calls_.Trim(stats_.running());
   if (peer != nullptr) peer->OnHalfGone();
-  if (moved_end_ns_ != 0) return LookForMoved();
-  if (draining_) LookForTheEnd();
+  if (state_ == State::kMovesClients) return LookForMoved();
+  if (draining()) LookForTheEnd();
 }
 
 void ServerCore::FinishElsewhere(ServerCall* call) {
@@ -466,7 +466,8 @@ void ServerCore::BeginShutdown(uint64_t grace_us) {
   const uint64_t most_us = (kNever - now_ns) / kNsPerUs;
   grace_end_ns_ = grace_us < most_us ? now_ns + grace_us * kNsPerUs : kNever;
   if (!moved_ || grace_us == 0) return BeginToDrain();
-  moved_end_ns_ = now_ns + (grace_end_ns_ - now_ns) / 2;
+  state_ = State::kMovesClients;
+  moves_end_ns_ = now_ns + (grace_end_ns_ - now_ns) / 2;
   LookForMoved();
 }
 
@@ -475,13 +476,12 @@ void ServerCore::LookForMoved() {
   const uint64_t now_ns = engine_.clock().NowNs();
   const bool some = std::any_of(connections_.begin(), connections_.end(),
                                 [](ServerConnection& one) { return one.AwaitsMove(); });
-  if (some && now_ns < moved_end_ns_) return engine_.timers().Schedule(this, moved_end_ns_);
-  moved_end_ns_ = 0;
+  if (some && now_ns < moves_end_ns_) return engine_.timers().Schedule(this, moves_end_ns_);
   BeginToDrain();
 }
 
 void ServerCore::BeginToDrain() {
-  draining_ = true;
+  state_ = State::kLeaving;
   engine_.timers().Cancel(this);
   rebalance_.Stop();
   methods_.Close();
@@ -494,15 +494,15 @@ void ServerCore::BeginToDrain() {
 }
 
 void ServerCore::OnTimer() {
-  if (moved_end_ns_ != 0) return LookForMoved();
-  if (!draining_) return LookForIdle();
+  if (state_ == State::kServing) return LookForIdle();
+  if (state_ == State::kMovesClients) return LookForMoved();
   if (engine_.clock().NowNs() >= grace_end_ns_) return CloseConnections();
   LookForTheEnd();
 }
 
 void ServerCore::StartToLookForIdle() {
   const uint64_t timeout_us = options_.limits.idle_timeout_us;
-  if (timeout_us != 0) ScheduleIn(engine_, *this, timeout_us / IdleLooks::kInTimeout);
+  if (timeout_us != 0) ScheduleIn(engine_, *this, timeout_us / LeaveNotices::kLooksInIdleTimeout);
 }
 
 void ServerCore::LookForIdle() {
@@ -512,7 +512,7 @@ void ServerCore::LookForIdle() {
 }
 
 void ServerCore::CloseConnections() {
-  closing_ = true;
+  state_ = State::kClosing;
   HoldEnd();
   records_.CancelDetached();
   for (ServerConnection& connection : connections_) connection.Close("the server is shutting down");
@@ -542,7 +542,7 @@ bool ServerCore::SomeoneIsComing(uint64_t now_ns) {
 
 // The last steps of a shutdown, each when nothing holds it up any more.
 void ServerCore::LookForTheEnd() {
-  if (!closing_) {
+  if (!closing()) {
     const uint64_t now_ns = engine_.clock().NowNs();
     const bool calls_run = stats_.running() > 0;
     if (!calls_run && !SomeoneIsComing(now_ns)) return CloseConnections();

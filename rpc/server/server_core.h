@@ -6,18 +6,20 @@
 // Lifetime: belongs to the Server. Connections belong to it, and stay until their calls have ended.
 // Invariants: stats().running() = sum of running calls of all connections.
 //
-//   state    from               to
-//   serving  construction       MoveAway() -> moved; Shutdown() -> leaving, or closing if there is
-//                               no grace
-//   moved    MoveAway()         another process accepts; clients that understand it were told, and
-//                               leave. Requests are run. Shutdown(grace) -> leaving: those have
-//                               left, or half of the grace is over; without grace -> closing
-//   leaving  Shutdown(grace)    -> closing: nothing is under way for any client, or the grace is
-//                               over. Requests are refused, and clients were told to leave
-//   closing  CloseConnections() -> ended: the last connection is gone, with its handlers
+//   States, and who moves them:
+//     kServing       construction. -> kMovesClients, kLeaving: Shutdown()
+//     kMovesClients  Shutdown(grace), where it has moved before: requests are run. -> kLeaving:
+//                    clients that were told of it have left, or half of the grace is over
+//     kLeaving       requests are refused, and clients were told to leave. -> kClosing: nothing is
+//                    under way for any client, or the grace is over, or there is none
+//     kClosing       connections are closed. Ended when the last one is gone, with its handlers
+//
+// Moved is a mark beside the state: MoveAway() was called, and another process accepts. Clients
+// that understand it were told, and leave; requests are run as before.
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -137,14 +139,14 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   Admission* admission() { return admission_.get(); }
   // The server's own method of this number; null: there is none.
   const MethodEntry* OwnMethod(uint16_t number) const { return sessions_.Find(number); }
-  bool draining() const { return draining_; }
+  bool draining() const { return state_ >= State::kLeaving; }
   bool moved() const { return moved_; }
-  bool closing() const { return closing_; }
+  bool closing() const { return state_ == State::kClosing; }
   // Between these the server does not end: handlers that are told that they are cancelled may end,
   // and with the last one the server would.
   void HoldEnd() { ++holds_; }
   void LetEnd() {
-    if (--holds_ == 0 && draining_) LookForTheEnd();  // this may be gone now
+    if (--holds_ == 0 && draining()) LookForTheEnd();  // this may be gone now
   }
   // Those of all connections and records: tests ask for them, where nobody drives the engine.
   void CheckInvariants();
@@ -160,11 +162,13 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   // A call has ended.
   void OnCallEnded() {
     ++stats_.ended;
-    if (draining_) [[unlikely]]
+    if (draining()) [[unlikely]]
       OnCallEndedLeaving();
   }
 
  private:
+  enum class State : uint8_t { kServing = 1, kMovesClients = 2, kLeaving = 3, kClosing = 4 };
+
   // How long a shutdown waits for clients that nobody drives, perhaps: since it began, and since
   // the last call has ended or a large message was under way. Who waits in a blocking call has
   // heard of the goaway then, and closed: it takes a round trip (10 us to some 10 ms) and a time
@@ -186,9 +190,9 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   void OnPeerConnectionGone() override;
   rpc::ServerHello MakeHello() const override;
 
-  void OnTimer() override;  // of LookForIdle(); then of the grace's end, or of LookForTheEnd()
+  void OnTimer() override;  // of the look that is due in this state
 
-  // For connections that nobody uses (idle_connections.h).
+  // For connections that nobody uses (leave_notices.h).
   void StartToLookForIdle();
   void LookForIdle();
   absl::Status CheckHello() const;
@@ -241,13 +245,12 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   Rebalance rebalance_{*this};
   bool told_of_no_security_ = false;  // in the log, as below
   bool told_of_few_descriptors_ = false;
-  bool moved_ = false;
-  uint64_t moved_end_ns_ = 0;  // of Shutdown(), until clients have left that were told; 0: not yet
-  bool draining_ = false;
-  bool closing_ = false;
+  State state_ = State::kServing;
+  bool moved_ = false;           // MoveAway() was called
   uint32_t holds_ = 0;           // HoldEnd() without its LetEnd()
   uint64_t grace_end_ns_ = 0;    // since Shutdown(grace)
-  uint64_t quiet_since_ns_ = 0;  // while draining: see kQuietNs
+  uint64_t moves_end_ns_ = 0;    // kMovesClients
+  uint64_t quiet_since_ns_ = 0;  // kLeaving: see kQuietNs
 
   // Any thread.
   FinishedCalls finished_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "rpc/testing/rpc_test.h"
+#include "rpc/testing/ticks.h"
 #include "rpc/wire/frame.h"
 #include "weft/status.h"
 
@@ -29,15 +30,6 @@ class ManualExecutor final : public Executor {
   }
   std::vector<Function<void()>> tasks;
   size_t capacity = 1000;
-};
-
-class Alarm final : public Timer {
- public:
-  explicit Alarm(Function<void()> ring) : ring_(std::move(ring)) {}
-
- private:
-  void OnTimer() override { ring_(); }
-  Function<void()> ring_;
 };
 
 // --- setup ---------------------------------------------------------------------------------------
@@ -234,8 +226,7 @@ TEST_F(ServerTest, ShutdownLetsRunningCallsFinish) {
   stub_->Hold(MakeData(6, 6), &outcome.reply, {}, outcome.Callback());
   ASSERT_TRUE(RunUntil([&] { return !service_.held.empty(); }));
   // Shutdown drives its engine while it waits: the release comes from inside.
-  Alarm release([&] { service_.Release(); });
-  server_engine().timers().Schedule(&release, network_.clock().NowNs() + 10 * kNsPerMs);
+  const At release(server_engine(), 10 * kNsPerMs, [&] { service_.Release(); });
   server_->Shutdown(1'000'000);
   EXPECT_TRUE(service_.held.empty());
   ASSERT_TRUE(RunUntil([&] { return outcome.done(); }));
@@ -251,8 +242,7 @@ TEST_F(ServerTest, ShutdownRefusesNewRequestsAsSafeToRetry) {
   // rpc/drain_test.cc.)
   Outcome late;
   stub_->Echo(Data(), &late.reply, {}, late.Callback());
-  Alarm release([&] { service_.Release(); });
-  server_engine().timers().Schedule(&release, network_.clock().NowNs() + 10 * kNsPerMs);
+  const At release(server_engine(), 10 * kNsPerMs, [&] { service_.Release(); });
   server_->Shutdown(1'000'000);
   ASSERT_TRUE(RunUntil([&] { return late.done() && held.done(); }));
   EXPECT_EQ(

@@ -1,7 +1,8 @@
-// Something that happens again and again while a test waits, at random times of a simulated
-// network.
+// What happens while a test waits, by an engine's clock: once at a time, or again and again at
+// random times.
 #pragma once
 
+#include <cstdint>
 #include <utility>
 
 #include "core/clock.h"
@@ -11,6 +12,20 @@
 #include "transport/engine.h"
 
 namespace weft::test {
+
+// Once, on the engine of one machine, unless it is destroyed before.
+class At final : public Timer {
+ public:
+  At(Engine& engine, uint64_t after_ns, Function<void()> then) : then_(std::move(then)) {
+    EngineCore& core = CoreOf(engine);
+    core.timers().Schedule(this, core.clock().NowNs() + after_ns);
+  }
+
+ private:
+  void OnTimer() override { then_(); }
+
+  Function<void()> then_;
+};
 
 // On the engine of one machine, from now until it is destroyed; once in a millisecond or oftener.
 class Ticks final : public Timer {

@@ -9,19 +9,12 @@
 #include "transport/control/control_frame.h"
 #include "transport/control/hello.h"
 #include "transport/control/host_facts.h"
+#include "transport/control/testing/control_bytes.h"
 #include "transport/control/testing/network_world.h"
 #include "transport/sockets/socket.h"
 
 namespace weft {
 namespace {
-
-std::string Preamble() { return std::string(AsStringView(EncodePreamble())); }
-
-std::string Frame(ControlType type, const std::string& body) {
-  std::vector<std::byte> bytes;
-  AppendControlFrame(type, 0, AsBytes(body), &bytes);
-  return std::string(AsStringView(bytes));
-}
 
 // What clients offer here, and its places in their hello.
 ConnectOptions ShmThenTcp() {

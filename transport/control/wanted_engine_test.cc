@@ -9,6 +9,7 @@
 #include "transport/control/control_frame.h"
 #include "transport/control/hello.h"
 #include "transport/control/negotiate.h"
+#include "transport/control/testing/control_bytes.h"
 
 namespace weft {
 namespace {
@@ -22,10 +23,7 @@ std::optional<uint32_t> Found(const std::string& bytes) {
 }
 
 std::string FirstBytes(ControlType type, const std::string& body) {
-  std::vector<std::byte> bytes;
-  for (const std::byte byte : EncodePreamble()) bytes.push_back(byte);
-  AppendControlFrame(type, 0, AsBytes(body), &bytes);
-  return std::string(AsStringView(bytes));
+  return Preamble() + Frame(type, body);
 }
 
 ClientHello HelloThatWants(uint32_t engine) {

@@ -63,8 +63,8 @@ class IncastTest : public testing::Test {
 
   Side a_;
   Side b_;
-  Endpoint receivers_[kSenders];
-  Endpoint senders_[kSenders];
+  LinkEnd receivers_[kSenders];
+  LinkEnd senders_[kSenders];
   std::vector<uint64_t> sent_ = std::vector<uint64_t>(kSenders);
   std::vector<uint64_t> received_ = std::vector<uint64_t>(kSenders);
 };

@@ -34,7 +34,7 @@ class LinkTest : public testing::TestWithParam<PathKind> {
   // Over shared memory slots are places in a link's ring, and the domain has none.
   static bool SlotsAreTheLinks() { return GetParam() == PathKind::kShm; }
 
-  void Open(Endpoint& a, Endpoint& b) {
+  void Open(LinkEnd& a, LinkEnd& b) {
     LinkEnds(a_, a, b_, b, ++nonce_);
     ASSERT_TRUE(a.ups == 1 && b.ups == 1);
   }
@@ -137,7 +137,7 @@ TEST_P(LinkTest, NoSlotIsAnAnswerAndFreeSlotsAreTold) {
 }
 
 TEST_P(LinkTest, SendBeforeUpIsRefusedAndTakesTheSlot) {
-  Endpoint early;
+  LinkEnd early;
   auto link = a_.domain->Accept(a_.PeerOf(b_, 77), &early);
   ASSERT_TRUE(link.ok());
   if (SlotsAreTheLinks()) {
@@ -226,7 +226,7 @@ TEST_P(LinkTest, HandlerMayDestroyTheLinkInsideAnyCallback) {
 // An active link that is given up while it comes up.
 TEST_P(LinkTest, GivingUpWhileGreetingDoesNotHarmThePeer) {
   for (int polls_before = 0; polls_before < 5; ++polls_before) {
-    Endpoint a, b;
+    LinkEnd a, b;
     const uint64_t nonce = ++nonce_;
     auto passive = b_.domain->Accept(b_.PeerOf(a_, nonce), &b);
     ASSERT_TRUE(passive.ok());
@@ -247,7 +247,7 @@ TEST_P(LinkTest, GivingUpWhileGreetingDoesNotHarmThePeer) {
 }
 
 TEST_P(LinkTest, AcceptedNonceIsForOneLink) {
-  Endpoint first, second;
+  LinkEnd first, second;
   auto link = a_.domain->Accept(a_.PeerOf(b_, 7), &first);
   ASSERT_TRUE(link.ok());
   EXPECT_EQ(a_.domain->Accept(a_.PeerOf(b_, 7), &second).status().code(),
@@ -264,7 +264,7 @@ TEST_P(LinkTest, AddressesOfPeersAreChecked) {
     LinkPeer peer;
     peer.address = bad;
     peer.nonce = 1;
-    Endpoint endpoint;
+    LinkEnd endpoint;
     EXPECT_EQ(a_.domain->Connect(peer, &endpoint).status().code(),
               absl::StatusCode::kInvalidArgument)
         << bad;
@@ -278,7 +278,7 @@ TEST_P(LinkTest, ConnectingToNobodyFails) {
   if (GetParam() == PathKind::kShm) peer = a_.PeerOf(b_, 1);  // who does not accept
   if (GetParam() == PathKind::kVerbs) peer.address = FindTestRdmaPort()->host + ":1";
   peer.nonce = 1;
-  Endpoint endpoint;
+  LinkEnd endpoint;
   auto link = a_.domain->Connect(peer, &endpoint);
   if (link.ok()) {
     ASSERT_TRUE(Run([&] { return endpoint.downs == 1; }));
@@ -292,7 +292,7 @@ TEST_P(LinkTest, ConnectingToNobodyFails) {
 
 TEST_P(LinkTest, ClosingWithSendsInFlightReturnsEverySlot) {
   for (int round = 0; round < 20; ++round) {
-    Endpoint a, b;
+    LinkEnd a, b;
     Open(a, b);
     const std::string text(a_.domain->slot_bytes(), 'w');
     while (a_.Send(a, text).ok()) {
@@ -310,7 +310,7 @@ TEST_P(LinkTest, ClosingWithSendsInFlightReturnsEverySlot) {
 
 TEST_P(LinkTest, TwoHundredLinksLeaveNothingBehind) {
   {
-    Endpoint a, b;
+    LinkEnd a, b;
     Open(a, b);
   }  // what the library makes once is made now
   for (int i = 0; i < 10; ++i) {
@@ -321,7 +321,7 @@ TEST_P(LinkTest, TwoHundredLinksLeaveNothingBehind) {
   const size_t files = ShmFiles();
   const LinkDomainStats before = a_.domain->stats();
   for (int round = 0; round < 200; ++round) {
-    Endpoint a, b;
+    LinkEnd a, b;
     ASSERT_NO_FATAL_FAILURE(Open(a, b));
     b_.received.clear();
     ASSERT_TRUE(a_.Send(a, "hello").ok());

@@ -70,7 +70,7 @@ TEST_P(MsgTest, WrongNonceIsRejected) {
 }
 
 TEST_P(MsgTest, OfSeveralLinksThatWaitEachHasItsOwnNonce) {
-  Endpoint others[2];
+  LinkEnd others[2];
   for (const uint64_t number : {0, 1}) {
     auto link = b_.domain->Accept(b_.PeerOf(a_, 1 + 2 * number), &others[number]);
     ASSERT_TRUE(link.ok());
@@ -79,8 +79,8 @@ TEST_P(MsgTest, OfSeveralLinksThatWaitEachHasItsOwnNonce) {
   Accept(2);
   Connect(2);
   ASSERT_TRUE(Run([&] { return a_.endpoint.ups == 1 && b_.endpoint.ups == 1; }));
-  for (const Endpoint& other : others) EXPECT_EQ(other.ups + other.downs, 0);
-  Endpoint late;
+  for (const LinkEnd& other : others) EXPECT_EQ(other.ups + other.downs, 0);
+  LinkEnd late;
   late.link = *a_.domain->Connect(a_.PeerOf(b_, 3), &late);
   EXPECT_TRUE(Run([&] { return late.ups == 1 && others[1].ups == 1; }));
   EXPECT_EQ(others[0].ups + others[0].downs, 0) << "it still waits";
@@ -90,7 +90,7 @@ TEST_P(MsgTest, ANonceIsGoodOnce) {
   Accept(1);
   Connect(1);
   ASSERT_TRUE(Run([&] { return a_.endpoint.ups == 1 && b_.endpoint.ups == 1; }));
-  Endpoint thief;
+  LinkEnd thief;
   auto link = a_.domain->Connect(a_.PeerOf(b_, 1), &thief);
   ASSERT_TRUE(link.ok());
   ASSERT_TRUE(Run([&] { return thief.downs == 1; }));
@@ -198,8 +198,8 @@ class ManyLinksTest : public MsgTest {
     }
   }
 
-  Endpoint active_[kLinks];
-  Endpoint passive_[kLinks];
+  LinkEnd active_[kLinks];
+  LinkEnd passive_[kLinks];
 };
 
 TEST_P(ManyLinksTest, AnyOfThemWakesASleeper) {

@@ -29,7 +29,7 @@ class OneSidedTest : public testing::TestWithParam<PathKind> {
     Open(a_.endpoint, b_.endpoint);
   }
 
-  void Open(Endpoint& a, Endpoint& b) {
+  void Open(LinkEnd& a, LinkEnd& b) {
     const uint64_t nonce = ++nonce_;
     b.link = std::move(b_.domain->Accept(b_.PeerOf(a_, nonce), &b)).value();
     a.link = std::move(a_.domain->Connect(a_.PeerOf(b_, nonce), &a)).value();
@@ -193,7 +193,7 @@ TEST_P(OneSidedTest, AWriteIsVisibleWhenALaterMessageArrives) {
 
 // On tcp the provider ends the connection.
 TEST_P(OneSidedTest, BadKeyFailsItsOperationAndOtherLinksGoOn) {
-  Endpoint a2, b2;
+  LinkEnd a2, b2;
   Open(a2, b2);
   std::vector<std::byte> here(64), there = Pattern(64);
   auto local = Register(a_, here, Access::kLocalOnly);
@@ -227,7 +227,7 @@ TEST_P(OneSidedTest, RangesAndRightsAreEnforced) {
     RemoteSpan span;
   };
   for (const Case& bad : {Case{true, beyond}, Case{false, readable->remote()}}) {
-    Endpoint a, b;
+    LinkEnd a, b;
     Open(a, b);
     CountedOperation op;
     ASSERT_TRUE((bad.is_read ? Read(*a.link, *local, 0, bad.span, &op)

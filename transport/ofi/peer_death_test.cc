@@ -102,7 +102,7 @@ class PeerDeathTest : public testing::TestWithParam<PathKind> {
     const absl::StatusOr<int> memory = side_->domain->NewLinkMemory();
     if (memory.ok()) peer.memory_descriptor = *memory;
     links_.resize(children_.size());
-    links_[i] = std::make_unique<Endpoint>();
+    links_[i] = std::make_unique<LinkEnd>();
     auto link = side_->domain->Accept(peer, links_[i].get());
     ASSERT_TRUE(link.ok()) << link.status();
     links_[i]->link = *std::move(link);
@@ -139,7 +139,7 @@ class PeerDeathTest : public testing::TestWithParam<PathKind> {
 
   std::vector<std::unique_ptr<ForkedProcess>> children_;
   std::unique_ptr<Side> side_;
-  std::vector<std::unique_ptr<Endpoint>> links_;
+  std::vector<std::unique_ptr<LinkEnd>> links_;
 };
 
 TEST_P(PeerDeathTest, ProcessesExchangeMessages) {

@@ -72,7 +72,7 @@ TEST_F(VerbsTest, ThePathSaysWhichDeviceAndLinkItIs) {
 // stand still for all its connections.
 TEST_F(VerbsTest, AnAddressWhereNobodyAnswersIsAskedForOnTheSide) {
   Side side(PathKind::kVerbs);
-  Endpoint endpoint;
+  LinkEnd endpoint;
   auto link = side.domain->Connect(Nobody(), &endpoint);
   ASSERT_TRUE(link.ok()) << link.status();
   EXPECT_EQ(endpoint.downs, 0);
@@ -83,7 +83,7 @@ TEST_F(VerbsTest, AnAddressWhereNobodyAnswersIsAskedForOnTheSide) {
 
 TEST_F(VerbsTest, ALinkMayGoWhileItsAddressIsAskedFor) {
   Side side(PathKind::kVerbs);
-  Endpoint endpoint;
+  LinkEnd endpoint;
   auto link = side.domain->Connect(Nobody(), &endpoint);
   ASSERT_TRUE(link.ok()) << link.status();
   link->reset();
@@ -96,7 +96,7 @@ TEST_F(VerbsTest, ALinkMayGoWhileItsAddressIsAskedFor) {
 TEST_F(VerbsTest, ManyConnectsAtOnceWaitForTheirTurn) {
   constexpr size_t kLinks = 30;
   Side a(PathKind::kVerbs), b(PathKind::kVerbs);
-  std::vector<Endpoint> active(kLinks), passive(kLinks);
+  std::vector<LinkEnd> active(kLinks), passive(kLinks);
   for (size_t i = 0; i < kLinks; ++i) {
     auto accepted = b.domain->Accept(b.PeerOf(a, i + 1), &passive[i]);
     ASSERT_TRUE(accepted.ok()) << accepted.status();
@@ -111,7 +111,7 @@ TEST_F(VerbsTest, ManyConnectsAtOnceWaitForTheirTurn) {
   ASSERT_TRUE(RunUntil({&a, &b},
                        [&] {
                          up = 0;
-                         for (const Endpoint& end : active) up += end.ups;
+                         for (const LinkEnd& end : active) up += end.ups;
                          return up == kLinks - 2;
                        }))
       << up << " of " << kLinks - 2;
@@ -123,7 +123,7 @@ TEST_F(VerbsTest, WithoutThreadsConnectItselfSaysThatNobodyAnswers) {
   options.may_start_threads = false;
   auto domain = VerbsDomain::Open(options);
   ASSERT_TRUE(domain.ok()) << domain.status();
-  Endpoint endpoint;
+  LinkEnd endpoint;
   EXPECT_FALSE((*domain)->Connect(Nobody(), &endpoint).ok());
 }
 
@@ -153,7 +153,7 @@ TEST_F(VerbsTest, RejectedRequestsLeaveNothingBehind) {
   const int ids = CountConnectionIds();
   if (ids < 0) GTEST_SKIP() << "the `rdma` tool is not here to count with";
   for (int i = 0; i < 5; ++i) {
-    Endpoint stranger;
+    LinkEnd stranger;
     auto link = a.domain->Connect(a.PeerOf(b, 4711), &stranger);
     ASSERT_TRUE(link.ok()) << link.status();
     ASSERT_TRUE(RunUntil({&a, &b}, [&] { return stranger.downs == 1; }));
@@ -281,7 +281,7 @@ TEST_F(VerbsTest, LinksOverAPortThatGoesDownEndAtThisSideAndNoneBegins) {
             absl::string_view::npos)
       << a.endpoint.down_status;
   EXPECT_TRUE(absl::IsUnavailable(a.Send("too late")));
-  Endpoint next;
+  LinkEnd next;
   EXPECT_TRUE(absl::IsUnavailable(a.domain->Connect(a.PeerOf(b, 2), &next).status()));
   EXPECT_TRUE(absl::IsUnavailable(a.domain->Accept(a.PeerOf(b, 3), &next).status()));
 

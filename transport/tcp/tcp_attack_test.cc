@@ -45,7 +45,7 @@ TEST(TcpAttackTest, WhatHasLeftIsNotHeldForAPeerThatAlwaysAsksForMore) {
   constexpr size_t kRange = 2048;
   constexpr int kRanges = 8;
   TcpSide side;
-  TcpEnd end;
+  LinkEnd end;
   TcpRawPeer peer(side, end, 4711, /*buffer_bytes=*/8 << 10);
   std::vector<std::byte> memory(64 << 10);
   auto region = std::move(side.domain->Register(memory, Access::kRemoteRead)).value();
@@ -71,7 +71,7 @@ TEST(TcpAttackTest, WhatHasLeftIsNotHeldForAPeerThatAlwaysAsksForMore) {
 // came.
 TEST(TcpAttackTest, UrgentDataEndsTheLink) {
   TcpSide side;
-  TcpEnd end;
+  LinkEnd end;
   LinkPeer peer;
   peer.nonce = 5;
   peer.nonce_low = 6;
@@ -97,19 +97,19 @@ TEST(TcpAttackTest, UrgentDataEndsTheLink) {
 // being posted, for as long as it liked.
 TEST(TcpAttackTest, APeerThatAnswersNothingLeavesOperationsToOthers) {
   TcpSide side, honest;
-  TcpEnd mute_end;
+  LinkEnd mute_end;
   TcpLinkEnds(honest, honest.end, side, side.end, 17);
   TcpRawPeer mute(side, mute_end);
   std::vector<std::byte> here(4096), there(4096);
   auto local = std::move(side.domain->Register(here, Access::kLocalOnly)).value();
   auto remote = std::move(honest.domain->Register(there, Access::kRemoteRead)).value();
-  std::vector<TcpTestOperation> held(kMaxRangesOfLink);
+  std::vector<CountedOperation> held(kMaxRangesOfLink);
   size_t posted = 0;
-  for (TcpTestOperation& operation : held) {
+  for (CountedOperation& operation : held) {
     if (!Read(*mute_end.link, *local, 0, {99, 0, 8}, &operation).ok()) break;
     ++posted;
   }
-  TcpTestOperation read;
+  CountedOperation read;
   const auto status = Read(*side.end.link, *local, 0, remote->remote().Slice(0, 8), &read);
   EXPECT_TRUE(status.ok()) << status << " after " << posted;
   if (status.ok()) TcpRunUntil({&side, &honest}, [&] { return read.completions == 1; });
@@ -123,12 +123,12 @@ TEST(TcpAttackTest, NobodyIsForgottenWhoeverIsNear) {
   for (uint32_t seed = 1; seed <= 40; ++seed) {
     std::mt19937 random(seed);
     TcpSide side;
-    std::vector<std::unique_ptr<TcpEnd>> ends;
+    std::vector<std::unique_ptr<LinkEnd>> ends;
     std::vector<std::unique_ptr<TcpRawPeer>> peers;
     std::vector<std::string> pending(4);
     uint64_t token = 100;
     const auto meet = [&](size_t i) {
-      ends[i] = std::make_unique<TcpEnd>();
+      ends[i] = std::make_unique<LinkEnd>();
       peers[i] = std::make_unique<TcpRawPeer>(side, *ends[i], ++token);
       pending[i].clear();
     };
@@ -188,7 +188,7 @@ TEST(TcpAttackTest, NumbersThatAreReusedReachNoMemoryThatIsGone) {
   for (uint32_t seed = 1; seed <= 100; ++seed) {
     std::mt19937 random(seed);
     TcpSide side;
-    TcpEnd end;
+    LinkEnd end;
     TcpRawPeer peer(side, end, 4711, 16 << 10);
     constexpr size_t kBytes = 400'000;
     std::vector<std::vector<std::byte>> memory(4, std::vector<std::byte>(kBytes, std::byte{1}));

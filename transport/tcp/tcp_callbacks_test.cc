@@ -52,8 +52,8 @@ class TcpCallbacksTest : public testing::Test {
   }
 
   TcpSide side_;
-  TcpEnd end_;
-  TcpEnd other_;
+  LinkEnd end_;
+  LinkEnd other_;
   std::vector<std::byte> here_ = std::vector<std::byte>(4096);
   std::vector<std::byte> memory_ = std::vector<std::byte>(4096);
   std::unique_ptr<Region> local_;
@@ -110,7 +110,7 @@ TEST_F(TcpCallbacksTest, AnOperationMayDestroyItsLinkAtItsEnd) {
     peer_ = std::make_unique<TcpRawPeer>(side_, end_);
     ClosingOperation first;
     first.link = &end_.link;
-    TcpTestOperation second;
+    CountedOperation second;
     const uint32_t number = PostRead(4, &first);
     PostRead(4, &second);
     side_.received.clear();
@@ -132,7 +132,7 @@ TEST_F(TcpCallbacksTest, AnOperationMayDestroyItsLinkAtItsEnd) {
 TEST_F(TcpCallbacksTest, AnOperationThatDestroysItsFailedLinkKeepsItsStatus) {
   ClosingOperation first;
   first.link = &end_.link;
-  TcpTestOperation second;
+  CountedOperation second;
   PostRead(4, &first);
   PostRead(4, &second);
   peer_->Send(Kind::kEnd, 0, 0, "");
@@ -177,7 +177,7 @@ TEST_F(TcpCallbacksTest, AHandlerMayDestroyItsLinkWhenItIsDown) {
 }
 
 TEST_F(TcpCallbacksTest, ADestroyedLinkCancelsItsOperationsWhichMayPostInVain) {
-  TcpTestOperation first, second, again;
+  CountedOperation first, second, again;
   absl::Status posted;
   first.on_complete = [&] {
     posted = side_.end.link == nullptr ? absl::UnknownError("") : absl::OkStatus();
@@ -231,7 +231,7 @@ TEST_F(TcpCallbacksTest, AHandlerMayDestroyAllLinksWhenThereIsRoom) {
 // had been received: batches were handed out, and writes carried out, of a peer
 // that was said to be dead.
 TEST_F(TcpCallbacksTest, AnOperationMayAbandonItsLinkWhichThenTakesNothingMore) {
-  TcpTestOperation first, second;
+  CountedOperation first, second;
   first.on_complete = [this] { end_.link->Abandon(); };
   const uint32_t number = PostRead(4, &first);
   const uint32_t next = PostRead(4, &second);
@@ -262,7 +262,7 @@ TEST_F(TcpCallbacksTest, AnAbandonedLinkTakesNoSocket) {
   LinkPeer peer;
   peer.nonce = 5;
   peer.nonce_low = 6;
-  TcpEnd waiting;
+  LinkEnd waiting;
   waiting.link = std::move(side_.domain->Accept(peer, &waiting)).value();
   waiting.link->Abandon();
   int ends[2];
@@ -278,13 +278,13 @@ TEST_F(TcpCallbacksTest, AnAbandonedLinkTakesNoSocket) {
 }
 
 TEST_F(TcpCallbacksTest, AnAbandonedLinkClosesItsSocketAndSendsNothing) {
-  TcpTestOperation read;
+  CountedOperation read;
   PostRead(4, &read);
   end_.link->Abandon();
   EXPECT_EQ(read.completions, 0) << "only Poll() calls back";
   EXPECT_TRUE(peer_->IsClosed());
   EXPECT_EQ(side_.Send(end_, "a batch").code(), absl::StatusCode::kUnavailable);
-  TcpTestOperation late;
+  CountedOperation late;
   EXPECT_EQ(Read(*end_.link, *local_, 0, {99, 0, 4}, &late).code(), absl::StatusCode::kUnavailable);
   side_.Poll();
   EXPECT_EQ(read.status.code(), absl::StatusCode::kUnavailable);
@@ -292,7 +292,7 @@ TEST_F(TcpCallbacksTest, AnAbandonedLinkClosesItsSocketAndSendsNothing) {
 }
 
 TEST_F(TcpCallbacksTest, AnOperationMayPostAgainAtItsEnd) {
-  TcpTestOperation first, again;
+  CountedOperation first, again;
   first.on_complete = [&] {
     EXPECT_TRUE(Read(*end_.link, *local_, 0, {99, 0, 4}, &again).ok());
     EXPECT_TRUE(side_.Send(end_, "a batch").ok());
@@ -438,11 +438,11 @@ TEST_F(TcpCallbacksTest, OperationsThatAreCancelledMakeRoomForOthers) {
   TcpOptions options;
   options.max_outstanding_operations = 3;
   TcpSide small(options);
-  TcpEnd a, b;
+  LinkEnd a, b;
   TcpRawPeer peer_of_a(small, a, 1), peer_of_b(small, b, 2);
   std::vector<std::byte> bytes(8);
   auto local = std::move(small.domain->Register(bytes, Access::kLocalOnly)).value();
-  std::vector<TcpTestOperation> ops(5);
+  std::vector<CountedOperation> ops(5);
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(Read(*a.link, *local, 0, {99, 0, 1}, &ops[static_cast<size_t>(i)]).ok());
   }
@@ -459,14 +459,14 @@ TEST_F(TcpCallbacksTest, OperationsThatAreCancelledMakeRoomForOthers) {
   EXPECT_TRUE(ReadBatch(*b.link, two, &ops[3]).ok());
   EXPECT_TRUE(Read(*b.link, *local, 0, {99, 0, 1}, &ops[4]).ok());
   b.link.reset();
-  for (const TcpTestOperation& op : ops) EXPECT_EQ(op.completions, 1);
+  for (const CountedOperation& op : ops) EXPECT_EQ(op.completions, 1);
 }
 
 // With a small budget the links that had had their turn were before those that
 // had not.
 TEST_F(TcpCallbacksTest, BusyLinksTakeTurnsWhateverTheBudget) {
   constexpr size_t kMany = 3;
-  std::vector<TcpEnd> ends(kMany);
+  std::vector<LinkEnd> ends(kMany);
   std::vector<std::unique_ptr<TcpRawPeer>> peers;
   for (size_t i = 0; i < kMany; ++i) {
     peers.push_back(std::make_unique<TcpRawPeer>(side_, ends[i], 100 + i, 1 << 20));
@@ -498,7 +498,7 @@ TEST_F(TcpCallbacksTest, AnEndThatIsFasterThanThePaddingIsAnEnd) {
   if (TcpTestSecret().has_value())
     GTEST_SKIP() << "TLS cuts no frame: the peer has all of a record";
   for (const size_t bytes : {5, 3001}) {  // copied, and from its place
-    TcpTestOperation write;
+    CountedOperation write;
     LimitedSends sends;
     sends.left = kTcpHeaderBytes + kTcpWriteHeadBytes + bytes;
     ASSERT_TRUE(Write(*end_.link, *local_, 0, {99, 0, bytes}, &write).ok());

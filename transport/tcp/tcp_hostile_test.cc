@@ -51,7 +51,7 @@ class TcpHostileTest : public testing::Test {
     side_.received.clear();
     std::vector<std::byte> bytes(200);
     auto local = std::move(honest_.domain->Register(bytes, Access::kLocalOnly)).value();
-    TcpTestOperation read;
+    CountedOperation read;
     ASSERT_TRUE(Read(*honest_.end.link, *local, 0, region_->remote().Slice(7, 200), &read).ok());
     ASSERT_TRUE(honest_.Send("a batch there").ok());
     ASSERT_TRUE(side_.Send(side_.end, "a batch back").ok());
@@ -76,13 +76,13 @@ class TcpHostileTest : public testing::Test {
   void ExpectUp() { EXPECT_EQ(end_.downs, 0) << end_.down_status; }
 
   // An operation of this side's on the peer's memory, and the number that it has on the wire.
-  uint32_t PostRead(const std::vector<uint64_t>& lengths, TcpTestOperation* op) {
+  uint32_t PostRead(const std::vector<uint64_t>& lengths, CountedOperation* op) {
     return PostOne(TransferKind::kRead, lengths, op);
   }
-  uint32_t PostWrite(uint64_t length, TcpTestOperation* op) {
+  uint32_t PostWrite(uint64_t length, CountedOperation* op) {
     return PostOne(TransferKind::kWrite, {length}, op);
   }
-  uint32_t PostOne(TransferKind kind, const std::vector<uint64_t>& lengths, TcpTestOperation* op) {
+  uint32_t PostOne(TransferKind kind, const std::vector<uint64_t>& lengths, CountedOperation* op) {
     std::vector<Transfer> transfers;
     uint64_t at = 0;
     for (const uint64_t length : lengths) {
@@ -109,7 +109,7 @@ class TcpHostileTest : public testing::Test {
 
   TcpSide side_;
   TcpSide honest_;
-  TcpEnd end_;
+  LinkEnd end_;
   std::vector<std::byte> memory_ = std::vector<std::byte>(300'000);
   std::vector<std::byte> here_ = std::vector<std::byte>(300'000);
   std::unique_ptr<Region> region_;
@@ -215,8 +215,8 @@ class TcpStreamTest : public TcpHostileTest {
     std::fill(here_.begin(), here_.end(), std::byte{0});
   }
 
-  TcpTestOperation read_;
-  TcpTestOperation write_;
+  CountedOperation read_;
+  CountedOperation write_;
 };
 
 TEST_F(TcpStreamTest, AByteAtATimeIsUnderstood) {
@@ -256,7 +256,7 @@ TEST_F(TcpStreamTest, APeerThatLeavesAtAnyByteIsUnavailable) {
     EXPECT_EQ(end_.downs, 1);
     EXPECT_EQ(end_.down_status.code(), absl::StatusCode::kUnavailable) << end_.down_status;
     EXPECT_EQ(read_.completions + write_.completions, 2);
-    for (const TcpTestOperation* op : {&read_, &write_}) {
+    for (const CountedOperation* op : {&read_, &write_}) {
       EXPECT_TRUE(op->status.ok() || op->status.code() == absl::StatusCode::kUnavailable);
     }
   }
@@ -279,7 +279,7 @@ TEST_F(TcpHostileTest, AnswersNobodyAskedForEndTheLink) {
 TEST_F(TcpHostileTest, AnAnswerTwiceEndsTheLink) {
   for (const bool by_data : {false, true}) {
     Meet();
-    TcpTestOperation read;
+    CountedOperation read;
     const uint32_t number = PostRead({4}, &read);
     peer_->Send(Kind::kData, kTcpLast, number, "abcd");
     EXPECT_TRUE(read.status.ok());
@@ -294,9 +294,9 @@ TEST_F(TcpHostileTest, AnotherLinksOperationsCannotBeAnswered) {
   std::vector<std::byte> bytes(4);
   auto theirs = std::move(side_.domain->Register(bytes, Access::kLocalOnly)).value();
   Meet();
-  TcpEnd victim;
+  LinkEnd victim;
   TcpRawPeer victims_peer(side_, victim, 99);
-  TcpTestOperation read;
+  CountedOperation read;
   ASSERT_TRUE(Read(*victim.link, *theirs, 0, {1, 0, 4}, &read).ok());
   TcpSettle({&side_});
   const uint32_t number = victims_peer.ReadFrame().header.operation;
@@ -323,7 +323,7 @@ TEST_F(TcpHostileTest, AnAnswerThatIsTooLongOrTooShortEndsTheLink) {
         Case{{"1234", "5"}, false, "only 0"}, Case{{"123"}, true, "1 bytes"},
         Case{{}, true, "4 bytes"}}) {
     Meet();
-    TcpTestOperation read;
+    CountedOperation read;
     const uint32_t number = PostRead({1, 3}, &read);
     for (const std::string& piece : bad.pieces) peer_->Send(Kind::kData, 0, number, piece);
     if (bad.end) peer_->Send(Kind::kEnd, 0, number, "");
@@ -333,7 +333,7 @@ TEST_F(TcpHostileTest, AnAnswerThatIsTooLongOrTooShortEndsTheLink) {
     EXPECT_EQ(here_[4], std::byte{0});
   }
   Meet();
-  TcpTestOperation read;
+  CountedOperation read;
   const uint32_t number = PostRead({4}, &read);
   peer_->Send(Kind::kData, kTcpLast, number, "123");
   ExpectDataLoss("1 bytes of its data are missing");
@@ -341,7 +341,7 @@ TEST_F(TcpHostileTest, AnAnswerThatIsTooLongOrTooShortEndsTheLink) {
 
 TEST_F(TcpHostileTest, AWriteIsNotAnsweredByData) {
   Meet();
-  TcpTestOperation write;
+  CountedOperation write;
   const uint32_t number = PostWrite(8, &write);
   peer_->Send(Kind::kData, kTcpLast, number, "12345678");
   ExpectDataLoss("it answers no read");
@@ -351,7 +351,7 @@ TEST_F(TcpHostileTest, AWriteIsNotAnsweredByData) {
 
 TEST_F(TcpHostileTest, ARefusalEndsTheOperationAndNotTheLink) {
   Meet();
-  TcpTestOperation read, write, partly;
+  CountedOperation read, write, partly;
   uint32_t number = PostRead({4}, &read);
   peer_->Send(Kind::kEnd, kTcpRefused, number, "");
   number = PostWrite(4, &write);
@@ -359,7 +359,7 @@ TEST_F(TcpHostileTest, ARefusalEndsTheOperationAndNotTheLink) {
   number = PostRead({4}, &partly);
   peer_->Send(Kind::kData, 0, number, "12");
   peer_->Send(Kind::kEnd, kTcpRefused, number, "");
-  for (const TcpTestOperation* op : {&read, &write, &partly}) {
+  for (const CountedOperation* op : {&read, &write, &partly}) {
     EXPECT_EQ(op->completions, 1);
     EXPECT_EQ(op->status.code(), absl::StatusCode::kPermissionDenied) << op->status;
   }
@@ -371,7 +371,7 @@ TEST_F(TcpHostileTest, ARefusalEndsTheOperationAndNotTheLink) {
 TEST_F(TcpHostileTest, AnOperationThatHasNotLeftCannotBeEnded) {
   for (const bool is_read : {true, false}) {
     Meet();
-    TcpTestOperation one, blocked;
+    CountedOperation one, blocked;
     const uint32_t known = PostRead({4}, &one);
     peer_->Send(Kind::kData, kTcpLast, known, "1234");
     ASSERT_TRUE(one.status.ok());
@@ -480,7 +480,7 @@ TEST_F(TcpHostileTest, ARequestThatIsLargerThanASlotIsKeptWhole) {
   TcpOptions options;
   options.slot_bytes = 256;
   TcpSide small(options);
-  TcpEnd end;
+  LinkEnd end;
   TcpRawPeer peer(small, end);
   auto region = std::move(small.domain->Register(memory_, Access::kRemoteRead)).value();
   std::string spans;
@@ -544,7 +544,7 @@ TEST_F(TcpHostileTest, AWelcomeThatIsWrongFailsTheLink) {
   std::string welcome(kWelcomeBytes, '\0');
   StoreLe64(reinterpret_cast<std::byte*>(welcome.data()), kWelcomeMagic);
   for (size_t at = 0; at < kWelcomeBytes; ++at) {
-    TcpEnd end;
+    LinkEnd end;
     end.link = std::move(side_.domain->Connect(peer, &end)).value();
     Descriptor socket;
     ASSERT_TRUE(TcpRunUntil({&side_}, [&] {

@@ -70,7 +70,7 @@ TEST_F(TcpLinkTest, ReadsAndWritesMoveEverySize) {
     std::copy(text.begin(), text.end(), reinterpret_cast<char*>(there.data()));
     auto local = std::move(a_.domain->Register(here, Access::kLocalOnly)).value();
     auto remote = std::move(b_.domain->Register(there, Access::kRemoteReadWrite)).value();
-    TcpTestOperation read, write;
+    CountedOperation read, write;
     ASSERT_TRUE(Read(*a_.end.link, *local, 0, remote->remote(), &read).ok());
     EXPECT_EQ(read.completions, 0);
     ASSERT_TRUE(Run([&] { return read.completions == 1; }));
@@ -220,7 +220,7 @@ TEST_F(TcpJoinTest, ALinkThatIsGoneIsJoinedNoMore) {
 
 TEST_F(TcpJoinTest, EachWaitingLinkGetsItsOwnSocket) {
   constexpr uint64_t kLinks = 20;
-  std::vector<TcpEnd> ends(kLinks);
+  std::vector<LinkEnd> ends(kLinks);
   for (uint64_t i = 0; i < kLinks; ++i) {
     LinkPeer peer;
     peer.nonce = 1;
@@ -249,7 +249,7 @@ class TcpOneSidedTest : public TcpLinkTest {
     remote_ = std::move(b_.domain->Register(there_, Access::kRemoteReadWrite)).value();
   }
   absl::Status Outcome(TransferKind kind, const RemoteSpan& span) {
-    TcpTestOperation op;
+    CountedOperation op;
     EXPECT_TRUE(Post(*a_.end.link, kind, {{local_.get(), 0, span}}, &op).ok());
     EXPECT_TRUE(Run([&] { return op.completions == 1; }));
     return op.status;
@@ -285,7 +285,7 @@ TEST_F(TcpOneSidedTest, WhatIsNotGrantedEndsItsOperationAndTheLinkGoesOn) {
 }
 
 TEST_F(TcpOneSidedTest, WhatIsWrongOnThisSideIsTheCallersFault) {
-  TcpTestOperation op;
+  CountedOperation op;
   Link& link = *a_.end.link;
   const RemoteSpan all = remote_->remote();
   const auto invalid = absl::StatusCode::kInvalidArgument;
@@ -300,7 +300,7 @@ TEST_F(TcpOneSidedTest, WhatIsWrongOnThisSideIsTheCallersFault) {
   TcpSettle({&a_, &b_});
   EXPECT_EQ(op.completions, 0);
   EXPECT_EQ(there_[0], std::byte{0});
-  TcpEnd waiting;
+  LinkEnd waiting;
   LinkPeer peer;
   waiting.link = std::move(a_.domain->Accept(peer, &waiting)).value();
   EXPECT_EQ(Read(*waiting.link, *local_, 0, all, &op).code(),
@@ -320,7 +320,7 @@ TEST_F(TcpOneSidedTest, ABatchScattersAndGathersRangesOfEverySize) {
     }
     std::fill(here_.begin(), here_.end(), std::byte{0xCA});
     const std::vector<std::byte> before = there_;
-    TcpTestOperation op;
+    CountedOperation op;
     ASSERT_TRUE(
         Post(*a_.end.link, is_read ? TransferKind::kRead : TransferKind::kWrite, transfers, &op)
             .ok());
@@ -345,7 +345,7 @@ TEST_F(TcpOneSidedTest, AWriteIsInMemoryWhenItIsComplete) {
       std::fill(here_.begin(), here_.end(), std::byte{0x55});
       std::fill(there_.begin(), there_.end(), std::byte{0});
       bool was_there = false;
-      TcpTestOperation op;
+      CountedOperation op;
       op.on_complete = [&] { was_there = there_[bytes - 1] == std::byte{0x55}; };
       ASSERT_TRUE(
           Post(*a_.end.link, kind, {{local_.get(), 0, remote_->remote().Slice(0, bytes)}}, &op)
@@ -360,10 +360,10 @@ TEST_F(TcpOneSidedTest, RangesOfOneLinkAreBoundedAndRoomIsTold) {
   TcpOptions options;
   options.max_outstanding_operations = 65536;
   TcpSide large(options);
-  TcpEnd end, far;
+  LinkEnd end, far;
   TcpLinkEnds(large, end, b_, far, 99);
   auto local = std::move(large.domain->Register(here_, Access::kLocalOnly)).value();
-  std::vector<TcpTestOperation> ops(1025);
+  std::vector<CountedOperation> ops(1025);
   for (size_t i = 0; i < 1024; ++i) {
     ASSERT_TRUE(Read(*end.link, *local, i, remote_->remote().Slice(i, 1), &ops[i]).ok());
   }
@@ -384,7 +384,7 @@ TEST_F(TcpOneSidedTest, BothSidesMayReadMuchFromEachOther) {
   std::vector<std::byte> to_a(1 << 20), to_b(1 << 20);
   auto local_a = std::move(a_.domain->Register(to_a, Access::kLocalOnly)).value();
   auto local_b = std::move(b_.domain->Register(to_b, Access::kLocalOnly)).value();
-  std::vector<TcpTestOperation> ops(16);
+  std::vector<CountedOperation> ops(16);
   for (size_t i = 0; i < 8; ++i) {
     ASSERT_TRUE(Read(*a_.end.link, *local_a, 0, remote_->remote(), &ops[i]).ok());
     ASSERT_TRUE(Read(*b_.end.link, *local_b, 0, mine->remote(), &ops[8 + i]).ok());
@@ -399,7 +399,7 @@ TEST_F(TcpOneSidedTest, BothSidesMayReadMuchFromEachOther) {
 
 TEST_F(TcpOneSidedTest, APeerThatIsNotDrivenHoldsUpNobodyElse) {
   TcpSide idle;
-  TcpEnd to_idle;
+  LinkEnd to_idle;
   TcpLinkEnds(a_, to_idle, idle, idle.end, 99);
   size_t sent = 0;
   while (to_idle.link->HasRoom()) {
@@ -421,10 +421,10 @@ TEST_F(TcpOneSidedTest, APeerThatIsNotDrivenHoldsUpNobodyElse) {
 TEST_F(TcpOneSidedTest, ALinkThatEndsEndsItsOperationsOnce) {
   enum class How { kDestroyed, kAbandoned, kPeerCloses };
   for (const How how : {How::kDestroyed, How::kAbandoned, How::kPeerCloses}) {
-    TcpEnd end, far;
+    LinkEnd end, far;
     TcpLinkEnds(a_, end, b_, far, 99);
-    std::vector<TcpTestOperation> ops(20);
-    for (TcpTestOperation& op : ops) {
+    std::vector<CountedOperation> ops(20);
+    for (CountedOperation& op : ops) {
       const bool is_read = (&op - ops.data()) % 2 == 0;
       ASSERT_TRUE((is_read ? Read(*end.link, *local_, 0, remote_->remote(), &op)
                            : Write(*end.link, *local_, 0, remote_->remote(), &op))
@@ -437,7 +437,7 @@ TEST_F(TcpOneSidedTest, ALinkThatEndsEndsItsOperationsOnce) {
     if (how != How::kDestroyed) {
       ASSERT_TRUE(TcpRunUntil({&a_}, [&] { return end.downs == 1; }));
     }
-    for (const TcpTestOperation& op : ops) {
+    for (const CountedOperation& op : ops) {
       EXPECT_EQ(op.completions, 1);
       EXPECT_EQ(op.status.code(), how == How::kDestroyed ? absl::StatusCode::kCancelled
                                                          : absl::StatusCode::kUnavailable);
@@ -462,7 +462,7 @@ TEST_F(TcpOneSidedTest, WhatWasSentBeforeTheEndArrives) {
 
 TEST_F(TcpLinkTest, ManyLinksOfOneDomainEachHaveTheirBatches) {
   constexpr size_t kMany = 150;
-  std::vector<TcpEnd> ends(kMany), far(kMany);
+  std::vector<LinkEnd> ends(kMany), far(kMany);
   for (size_t i = 0; i < kMany; ++i) TcpLinkEnds(a_, ends[i], b_, far[i], 1000 + i);
   for (size_t i = 0; i < kMany; ++i)
     ASSERT_TRUE(a_.Send(ends[i], "of link " + std::to_string(i)).ok());
@@ -471,7 +471,7 @@ TEST_F(TcpLinkTest, ManyLinksOfOneDomainEachHaveTheirBatches) {
   EXPECT_EQ(std::unique(b_.received.begin(), b_.received.end()), b_.received.end());
   ends.clear();
   ASSERT_TRUE(Run([&] {
-    return std::all_of(far.begin(), far.end(), [](const TcpEnd& end) { return end.downs == 1; });
+    return std::all_of(far.begin(), far.end(), [](const LinkEnd& end) { return end.downs == 1; });
   }));
   far.clear();
   EXPECT_EQ(a_.domain->stats().links_open, 1u);

@@ -25,8 +25,8 @@ class TcpMemoryTest : public testing::Test {
 
 TEST_F(TcpMemoryTest, AFrameInPartsForWhichThereIsNoMemoryEndsItsLink) {
   TcpSide side;
-  TcpEnd end;
-  TcpEnd other;
+  LinkEnd end;
+  LinkEnd other;
   TcpRawPeer peer(side, end);
   TcpRawPeer other_peer(side, other, 99);
   RefuseSlots();
@@ -50,7 +50,7 @@ TEST_F(TcpMemoryTest, AFrameInPartsForWhichThereIsNoMemoryEndsItsLink) {
 
 TEST_F(TcpMemoryTest, ASendSlotForWhichThereIsNoMemoryIsThereWhenThereIs) {
   TcpSide side;
-  TcpEnd end;
+  LinkEnd end;
   TcpRawPeer peer(side, end);
   RefuseSlots();
   EXPECT_EQ(end.link->TakeSlot(100).data, nullptr);

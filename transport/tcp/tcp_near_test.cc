@@ -81,7 +81,7 @@ class TcpNearTest : public testing::Test {
   }
 
   TcpSide a_, b_;
-  TcpEnd other_of_a_, other_of_b_;
+  LinkEnd other_of_a_, other_of_b_;
 };
 
 TEST_F(TcpNearTest, WhatArrivesMakesNoEventUntilTheEngineWantsToSleep) {
@@ -118,7 +118,7 @@ TEST_F(TcpNearTest, ASocketThatIsFullIsWaitedForByEvents) {
   std::vector<std::byte> here(kBytes, std::byte{7}), there(kBytes);
   auto local = std::move(a_.domain->Register(here, Access::kLocalOnly)).value();
   auto remote = std::move(b_.domain->Register(there, Access::kRemoteReadWrite)).value();
-  TcpTestOperation write;
+  CountedOperation write;
   ASSERT_TRUE(Write(*a_.end.link, *local, 0, remote->remote(), &write).ok());
   Settle(a_);
   b_.Poll();  // makes room
@@ -154,7 +154,7 @@ TEST_F(TcpNearTest, AfterItsEndAnAnswerByAnotherWakesAnEngineThatHasArmed) {
 
 // Nor was it read in turns once a third link had brought something: its calls waited for ever.
 TEST_F(TcpNearTest, AfterItsEndAnAnswerIsHeardOfThoughAThirdLinkBringsSomethingBefore) {
-  TcpEnd third_of_a, third_of_b;
+  LinkEnd third_of_a, third_of_b;
   TcpLinkEnds(a_, third_of_a, b_, third_of_b, 19);
   EndTheNearOneAndCallByTheOther();
   ASSERT_TRUE(b_.Send(third_of_b, "by the third link").ok());
@@ -216,7 +216,7 @@ class TcpLikelyLinkTest : public testing::Test, private BatchSink {
   }
 
   TcpParts parts_{Options()};
-  TcpEnd end_;
+  LinkEnd end_;
   std::unique_ptr<TcpLink> links_[3] = {NewLink(), NewLink(), NewLink()};
   TcpLikelyLink& likely_ = parts_.likely;  // links leave it when they go
 };

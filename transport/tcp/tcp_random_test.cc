@@ -67,7 +67,7 @@ class World {
   explicit World(uint64_t seed) : random_(seed) {
     for (size_t s = 0; s < 2; ++s) {
       for (auto& target : targets_[s]) target = NewTarget(s);
-      for (TcpEnd& end : ends_[s]) {
+      for (LinkEnd& end : ends_[s]) {
         end.on_down = [&end] {
           EXPECT_EQ(end.down_status.code(), absl::StatusCode::kUnavailable) << end.down_status;
         };
@@ -86,7 +86,7 @@ class World {
         << " operations have not ended";
     for (size_t s = 0; s < 2; ++s) {
       for (const auto& target : targets_[s]) Check(*target);
-      for (TcpEnd& end : ends_[s]) end.link.reset();
+      for (LinkEnd& end : ends_[s]) end.link.reset();
       EXPECT_EQ(sides_[s].domain->stats().send_slots_in_use, 0u);
       EXPECT_EQ(sides_[s].domain->stats().links_open, 0u);
     }
@@ -315,7 +315,7 @@ class World {
   std::array<std::array<std::unique_ptr<Target>, kTargets>, 2> targets_;
   std::vector<std::unique_ptr<Target>> retired_;
   std::map<Job*, std::unique_ptr<Job>> jobs_;
-  std::array<std::array<TcpEnd, kLinks>, 2> ends_;
+  std::array<std::array<LinkEnd, kLinks>, 2> ends_;
 };
 
 TEST(TcpRandomTest, WhateverHappensWhenAllIsAsTheModelHasIt) {

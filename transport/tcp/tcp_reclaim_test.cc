@@ -57,7 +57,7 @@ struct Guarded {
 class TcpReclaimTest : public testing::Test {
  protected:
   TcpSide side_;
-  TcpEnd end_;
+  LinkEnd end_;
 };
 
 TEST_F(TcpReclaimTest, AWriteStopsAtAnyByte) {
@@ -159,7 +159,7 @@ TEST_F(TcpReclaimTest, AReadStopsAtAnyByte) {
 TEST_F(TcpReclaimTest, EveryLinkThatIsInTheMidstOfARegionStops) {
   constexpr size_t kPeers = 5;
   Guarded shared(side_, 10'000, 'o'), other(side_, 10'000, 'o');
-  std::vector<TcpEnd> ends(kPeers);
+  std::vector<LinkEnd> ends(kPeers);
   std::vector<std::unique_ptr<TcpRawPeer>> peers;
   std::string rest;
   for (size_t i = 0; i < kPeers; ++i) {
@@ -183,7 +183,7 @@ TEST_F(TcpReclaimTest, EveryLinkThatIsInTheMidstOfARegionStops) {
   peers[3]->Write(std::string(4000, 'w'));
   other.ExpectUntouched();
   EXPECT_EQ(peers[3]->ReadFrame().header.flags, kTcpRefused);
-  for (TcpEnd& end : ends) {
+  for (LinkEnd& end : ends) {
     EXPECT_EQ(end.downs, 0);
     end.link.reset();
   }

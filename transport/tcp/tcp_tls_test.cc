@@ -150,7 +150,7 @@ TEST_F(TcpTlsTest, WhoReadsAlongSeesNothingOfMessagesOrTransfers) {
   };
   const auto source = std::move(b_.domain->Register(bytes_of(memory), Access::kRemoteRead)).value();
   const auto local = std::move(a_.domain->Register(bytes_of(place), Access::kLocalOnly)).value();
-  TcpTestOperation read;
+  CountedOperation read;
   const Transfer transfer{local.get(), 0, source->remote()};
   ASSERT_TRUE(a_.end.link->Post(TransferKind::kRead, {&transfer, 1}, &read).ok());
   ASSERT_TRUE(Run(
@@ -178,7 +178,7 @@ TEST_F(TcpTlsTest, AReadWhoseAnswerIsChangedIsNotToldToBeComplete) {
   const auto source = std::move(b_.domain->Register(memory, Access::kRemoteRead)).value();
   const auto local = std::move(a_.domain->Register(place, Access::kLocalOnly)).value();
   way_->from_server.flips_at = way_->from_server.seen.size() + 100'000;
-  TcpTestOperation read;
+  CountedOperation read;
   const Transfer transfer{local.get(), 0, source->remote()};
   ASSERT_TRUE(a_.end.link->Post(TransferKind::kRead, {&transfer, 1}, &read).ok());
   ASSERT_TRUE(Run([&] { return a_.end.downs == 1; }));
@@ -359,7 +359,7 @@ TEST_F(TcpTlsTest, SilentPeerCostsItsLinkAlone) {
   LinkPeer peer;
   peer.nonce = 7;
   peer.secret = SecretOf(1);
-  TcpEnd silent;
+  LinkEnd silent;
   silent.link = std::move(b_.domain->Accept(peer, &silent)).value();
   const Descriptor stranger =
       std::move(StartDial(ParseNumericAddress(b_.listens_at).value())).value();

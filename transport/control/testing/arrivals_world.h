@@ -29,6 +29,7 @@
 #include "transport/control/control_frame.h"
 #include "transport/control/hello.h"
 #include "transport/control/network_transport.h"
+#include "transport/control/testing/control_bytes.h"
 #include "transport/descriptor.h"
 #include "transport/descriptor_message.h"
 #include "transport/engine.h"
@@ -46,14 +47,6 @@ inline constexpr int kMostTurns = 400'000;  // four seconds of the clock's: a ha
 // An engine that has work looks at its sockets as often (engine.cc): in each turn between events.
 inline constexpr uint64_t kLookNs = 200'000;
 inline constexpr char kListen[] = "127.0.0.1:0";
-
-inline std::string Preamble() { return std::string(AsStringView(EncodePreamble())); }
-
-inline std::string Frame(ControlType type, const std::string& body, uint16_t flags = 0) {
-  std::vector<std::byte> bytes;
-  AppendControlFrame(type, flags, AsBytes(body), &bytes);
-  return std::string(AsStringView(bytes));
-}
 
 inline SecurityOptions Secret() {
   SecurityOptions options;

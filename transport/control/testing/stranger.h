@@ -18,20 +18,13 @@
 #include "transport/control/hello.h"
 #include "transport/control/host_facts.h"
 #include "transport/control/negotiate.h"
+#include "transport/control/testing/control_bytes.h"
 #include "transport/control/testing/network_world.h"
 #include "transport/descriptor.h"
 #include "transport/sockets/address.h"
 #include "transport/sockets/join.h"
 
 namespace weft {
-
-inline std::string Preamble() { return std::string(AsStringView(EncodePreamble())); }
-
-inline std::string Frame(ControlType type, const std::string& body) {
-  std::vector<std::byte> bytes;
-  AppendControlFrame(type, 0, AsBytes(body), &bytes);
-  return std::string(AsStringView(bytes));
-}
 
 inline ClientHello GoodHello() {
   ClientHello hello;

@@ -25,39 +25,10 @@
 #include "transport/link.h"
 #include "transport/ofi/ofi.h"
 #include "transport/shm/shm.h"
+#include "transport/testing/link_end.h"
 #include "transport/testing/post.h"
 
 namespace weft {
-
-// Bounds a hang, decides nothing: no test waits for time to pass.
-inline constexpr std::chrono::seconds kTestPatience{30};
-
-struct CountedOperation final : Operation {
-  void OnComplete(const absl::Status& result) override {
-    ++completions;
-    status = result;
-  }
-  int completions = 0;
-  absl::Status status = absl::UnknownError("not complete");
-};
-
-// One link as its user sees it.
-struct Endpoint final : LinkHandler {
-  void OnLinkUp() override { ++ups; }
-  void OnLinkDown(const absl::Status& why) override {
-    ++downs;
-    down_status = why;
-    if (on_down) on_down();
-  }
-  void OnSlotsFree() override { ++slots_free; }
-
-  std::unique_ptr<Link> link;
-  int ups = 0;
-  int downs = 0;
-  int slots_free = 0;
-  absl::Status down_status;
-  std::function<void()> on_down;
-};
 
 // An RDMA port of this machine that tests may use.
 struct TestRdmaPort {
@@ -150,7 +121,7 @@ struct Side final : BatchSink {
   }
 
   absl::Status Send(std::string_view text) { return Send(endpoint, text); }
-  absl::Status Send(Endpoint& to, std::string_view text) {
+  absl::Status Send(LinkEnd& to, std::string_view text) {
     const SendSlot slot = to.link->TakeSlot(static_cast<uint32_t>(text.size()));
     if (slot.data == nullptr) return absl::ResourceExhaustedError("no slot");
     std::copy(text.begin(), text.end(), reinterpret_cast<char*>(slot.data));
@@ -159,7 +130,7 @@ struct Side final : BatchSink {
 
   // Declared first: destroyed last.
   std::unique_ptr<LinkDomain> domain;
-  Endpoint endpoint;
+  LinkEnd endpoint;
   std::vector<std::string> received;
   std::function<void()> on_received;
 };
@@ -203,7 +174,7 @@ bool RunUntil(std::initializer_list<Side*> sides, Done done) {
 }
 
 // A link between the two, from `a`'s side, up once more at both ends when this returns.
-inline void LinkEnds(Side& a, Endpoint& of_a, Side& b, Endpoint& of_b, uint64_t nonce) {
+inline void LinkEnds(Side& a, LinkEnd& of_a, Side& b, LinkEnd& of_b, uint64_t nonce) {
   const int ups_of_a = of_a.ups + 1;
   const int ups_of_b = of_b.ups + 1;
   auto passive = b.domain->Accept(b.PeerOf(a, nonce), &of_b);

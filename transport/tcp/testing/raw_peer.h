@@ -69,7 +69,7 @@ struct TcpSentFrame {
 class TcpRawPeer {
  public:
   // `end` has a link to this peer, which is up. `buffer_bytes`: of both sockets; 0: as they come.
-  TcpRawPeer(TcpSide& side, TcpEnd& end, uint64_t token = 4711, int buffer_bytes = 0)
+  TcpRawPeer(TcpSide& side, LinkEnd& end, uint64_t token = 4711, int buffer_bytes = 0)
       : side_(side), secret_(TcpTestSecret()) {
     int ends[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);

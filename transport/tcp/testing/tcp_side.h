@@ -30,11 +30,9 @@
 #include "transport/sockets/unix_listener.h"
 #include "transport/tcp/tcp.h"
 #include "transport/tcp/tcp_frame.h"
+#include "transport/testing/link_end.h"
 
 namespace weft {
-
-// Bounds a hang, decides nothing: no test waits for time to pass.
-inline constexpr std::chrono::seconds kTcpPatience{30};
 
 // All links of a test have a secret, and TLS, where the environment has WEFT_TEST_TLS.
 inline std::optional<LinkSecret> TcpTestSecret() {
@@ -43,35 +41,6 @@ inline std::optional<LinkSecret> TcpTestSecret() {
   secret.fill(std::byte{0x5e});
   return secret;
 }
-
-struct TcpTestOperation final : Operation {
-  void OnComplete(const absl::Status& result) override {
-    ++completions;
-    status = result;
-    if (on_complete) on_complete();
-  }
-  int completions = 0;
-  absl::Status status = absl::UnknownError("not complete");
-  std::function<void()> on_complete;
-};
-
-// One link as its user sees it.
-struct TcpEnd final : LinkHandler {
-  void OnLinkUp() override { ++ups; }
-  void OnLinkDown(const absl::Status& why) override {
-    ++downs;
-    down_status = why;
-    if (on_down) on_down();
-  }
-  void OnSlotsFree() override { ++slots_free; }
-
-  std::unique_ptr<Link> link;
-  int ups = 0;
-  int downs = 0;
-  int slots_free = 0;
-  absl::Status down_status;
-  std::function<void()> on_down;
-};
 
 struct TcpSide final : BatchSink {
   explicit TcpSide(TcpOptions options = {}, const std::string& address = "127.0.0.1:0") {
@@ -132,7 +101,7 @@ struct TcpSide final : BatchSink {
     return ::poll(&asked, 1, /*timeout=*/0) == 1;
   }
 
-  absl::Status Send(TcpEnd& to, std::string_view text, bool wide = false) {
+  absl::Status Send(LinkEnd& to, std::string_view text, bool wide = false) {
     const SendSlot slot =
         wide ? domain->AcquireWideSlot() : to.link->TakeSlot(static_cast<uint32_t>(text.size()));
     if (slot.data == nullptr) return absl::ResourceExhaustedError("no slot");
@@ -143,7 +112,7 @@ struct TcpSide final : BatchSink {
 
   // Declared first: destroyed last.
   std::unique_ptr<LinkDomain> domain;
-  TcpEnd end;
+  LinkEnd end;
   std::vector<std::string> received;
   std::function<void()> on_received;
   absl::Status last_join;
@@ -157,7 +126,7 @@ struct TcpSide final : BatchSink {
 // Polls all in turn until `done`. False: it did not come about.
 template <class Done>
 bool TcpRunUntil(std::initializer_list<TcpSide*> sides, Done done) {
-  const auto give_up = std::chrono::steady_clock::now() + kTcpPatience;
+  const auto give_up = std::chrono::steady_clock::now() + kTestPatience;
   while (!done()) {
     for (TcpSide* side : sides) side->Poll();
     if (std::chrono::steady_clock::now() > give_up) return false;
@@ -166,7 +135,7 @@ bool TcpRunUntil(std::initializer_list<TcpSide*> sides, Done done) {
 }
 
 // A link between the two, from `a`'s side, up once more at both ends when this returns.
-inline void TcpLinkEnds(TcpSide& a, TcpEnd& of_a, TcpSide& b, TcpEnd& of_b, uint64_t nonce) {
+inline void TcpLinkEnds(TcpSide& a, LinkEnd& of_a, TcpSide& b, LinkEnd& of_b, uint64_t nonce) {
   const int ups_of_a = of_a.ups + 1;
   const int ups_of_b = of_b.ups + 1;
   LinkPeer peer;
