@@ -47,8 +47,8 @@ RATIO = 3.0
 # with.
 #
 # in_use: all that is not in a pool, exactly: a leak of bytes or objects is seen here. Kept are
-#   10  ServerCalls::kMaxSpare, 1,024 calls for the next ones, of 1.3 KiB, and 8 KiB of the 32 that each may keep
-#       of its messages: the attackers' are of 64 bytes, of 4 KiB in streams, or too large to be kept
+#   34  ServerCalls::kMaxSpare, 1,024 calls for the next ones, of 1.3 KiB, and 32 KiB that each may keep of its
+#       messages and their arena (twice ServerCall::kKeepBytes); 8 to 20 were seen
 #    2  a chunk for connections (HugePageArena) that is there for the newcomer of the moment
 #    2  what threads keep by them (tcache: 7 blocks of each of 64 sizes, 0.25 MiB for each of two), and lists and
 #       hash tables as large as they ever were
@@ -62,7 +62,7 @@ RATIO = 3.0
 # resident: both together, and
 #   16  pages that malloc cannot give back, because something on them is in use: a third of the at most 43 MiB that it
 #       held of an attack before it was asked to
-SLACK_MIB = {"in_use": 10 + 2 + 2, "pools": 88 + 38 + 25}
+SLACK_MIB = {"in_use": 34 + 2 + 2, "pools": 88 + 38 + 25}
 SLACK_MIB["resident"] = sum(SLACK_MIB.values()) + 16
 MEMORY_NAMES = {"in_use": "in use", "pools": "in pools", "resident": "resident"}
 # Of warnings that nobody has asked for a place in the source has ten lines at once, and then one in a minute
