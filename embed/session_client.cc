@@ -14,7 +14,8 @@ namespace weft::embed {
 namespace {
 
 // Between two attempts, when the last one failed at once: a server that is started again needs some
-// 10 ms until it listens. Doubled with each, up to the second.
+// 10 ms until it listens. Doubled with each, up to kMaxPauseUs: a server that is away for long is
+// asked a dozen times a second by each thread that waits.
 constexpr uint64_t kPauseUs = 5'000;
 constexpr uint64_t kMaxPauseUs = 80'000;
 

@@ -59,7 +59,8 @@ class SessionClient {
   // One attempt to have a session, so that mistakes are told at once. Errors: the attempt's.
   absl::Status Attach();
 
-  // Until an attempt is OK, or its error is an answer. It is none, and so is tried again,
+  // Tries until an attempt is OK, or ends with an error that is the server's answer. These errors
+  // are no answers, and it is tried again,
   //   in the same session, after a moment   RESOURCE_EXHAUSTED
   //   in a new one: this one is over, or    ABORTED, UNAVAILABLE, CANCELLED, DEADLINE_EXCEEDED,
   //   what was sent may come late           INTERNAL, and a DATA_LOSS of the way there (one that

@@ -438,8 +438,8 @@ TEST_F(PeerTest, APeerThatWasStartedAgainHasAnotherIncarnation) {
   // Clients learn it too, and have none.
   auto client = Channel::Open(network_.Node("client"), "sim:a", {});
   ASSERT_TRUE(client.ok());
-  // Who asks waits for no turn of the engine, and makes none: where a callback would come in while
-  // something else is on the stack, say.
+  // It makes no turn of the engine, in which callbacks would run while the caller is in the middle
+  // of something, and waits for none.
   bool turned = false;
   ASSERT_TRUE(network_.Node("client").Post([&turned] { turned = true; }));
   EXPECT_EQ((*client)->peer_incarnation(), of_a);

@@ -194,7 +194,7 @@ class alignas(kCacheLineBytes) Channel : public InHugePageArena {
   // Of the last connection: every path considered, with reasons, and who the server is (path.h).
   std::string Explain();
   // Of the server of the present or the last connection: another one after each start of it. 0:
-  // there was none, or it has no ServerOptions::peer_id. Makes no turn of the engine.
+  // there was none, or it has no ServerOptions::peer_id. Any thread; no turn.
   uint64_t peer_incarnation();
   ChannelStats stats();  // of all engines; inside of a callback of one, its own
 

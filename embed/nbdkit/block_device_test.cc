@@ -124,7 +124,7 @@ class LoopDevice {
 
 // Of a part of a sector fallocate(2) says EINVAL. That was told as a medium that has failed, so
 // that the client had EIO where nbdkit would have written the zeros.
-TEST_F(BlockDeviceTest, PartsOfSectorsAreNoBusinessOfARawDevice) {
+TEST_F(BlockDeviceTest, ARawDeviceZeroesWholeSectorsAlone) {
   const LoopDevice loop(path_);
   if (loop.path().empty()) GTEST_SKIP() << "no loop device can be made here";
   auto device = BlockDevice::Open(loop.path(), /*read_only=*/false);

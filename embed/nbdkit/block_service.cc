@@ -182,7 +182,7 @@ void BlockService::ChangeRange(Call call, Change change) {
       lane, [this, change, call = std::move(call), ticket = *std::move(ticket)]() mutable {
         if (ticket->state.load() == Sessions::State::kClosed) return call.Finish(SessionOver());
         if (call.context().cancelled())
-          return call.Finish(absl::CancelledError("nobody waits for it"));
+          return call.Finish(absl::CancelledError("the client has given up: not carried out"));
         absl::Status changed = change(device_, call.request());
         if (!changed.ok() || !call.request().durable()) return call.Finish(std::move(changed));
         FlushAndThen([call = std::move(call), ticket = std::move(ticket)](

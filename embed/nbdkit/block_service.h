@@ -80,7 +80,7 @@ class BlockService final : public wire::Block::Service {
   template <class Call, class Work>
   void RunOnDisk(Call call, Ticket ticket, Work work);
   // Of a request that changes a range and brings no bytes: checks it, and runs `change` of the
-  // device and the request.
+  // device and the request on range_thread_. If it is to be durable it ends with the next flush.
   template <class Call, class Change>
   void ChangeRange(Call call, Change change);
   // `done` with the status of a flush that begins after this. Any thread.

@@ -229,8 +229,8 @@ int Trim(void* handle, uint32_t count, uint64_t offset, uint32_t flags) {
   return Report(HandleOf(handle).volume.Trim(offset, count, (flags & NBDKIT_FLAG_FUA) != 0));
 }
 
-// Fast, or EOPNOTSUPP; but the system may write the zeros of a raw device itself, unless they may be
-// trimmed.
+// Fast, or EOPNOTSUPP; but the system may write the zeros of a raw device itself, unless they may
+// be trimmed.
 int Zero(void* handle, uint32_t count, uint64_t offset, uint32_t flags) {
   return Report(HandleOf(handle).volume.Zero(offset, count, (flags & NBDKIT_FLAG_MAY_TRIM) != 0,
                                              (flags & NBDKIT_FLAG_FUA) != 0));

@@ -413,7 +413,7 @@ RaftRemoteWrites::Drained RaftRemoteWrites::Drain(uint64_t bytes) {
   return Drained::kSome;
 }
 
-// Now and then: takes of what was written, or ends a grant that was given up.
+// At ticks and behind messages: takes part of what was written, or ends a grant that was given up.
 void RaftRemoteWrites::TendGrant() {
   if (grant_.has_value() && grant_->reader->given_up()) {
     Leave();

@@ -74,7 +74,7 @@ FileClient::~FileClient() {
 absl::StatusOr<std::unique_ptr<FileClient>> FileClient::Open(const FileClientOptions& options) {
   ChannelOptions channel_options = options.channel;
   channel_options.max_outstanding_calls = kMaxFileRequests;
-  // The longest tells of names; what is around these is below what may stand in a message.
+  // The longest reply is a list: its names, and less than kMaxInlineFileBytes around them.
   channel_options.max_reply_bytes = kMaxListedBytes + kMaxInlineFileBytes;
   // A server that was started again is to be found soon.
   channel_options.max_backoff_us = std::min<uint64_t>(channel_options.max_backoff_us, 100'000);
@@ -541,6 +541,7 @@ void FileClient::KeepLocks() {
     stopped_.wait_for(lock, std::chrono::microseconds(kKeepLocksUs), [this] { return stopping_; });
     if (stopping_ || locks_.empty()) continue;
     lock.unlock();
+    // Two rounds: with the pause of one it stays below the time for which locks are kept.
     const absl::Status asked =
         sessions_.Operate("keep locks", 2 * kKeepLocksUs, [this](const Attempt& attempt) {
           wire::StatRequest request;
@@ -548,7 +549,8 @@ void FileClient::KeepLocks() {
           request.set_session(attempt.session.number);
           return calls_->Stat(request, &reply, attempt.timeout_us);
         });
-    asked.IgnoreError();  // an operation has more time, and says so
+    asked
+        .IgnoreError();  // the next operation asks again, with more patience, and reports the error
     lock.lock();
   }
 }

@@ -43,7 +43,7 @@ start_server() {
   local line
   rm -f "$scratch/server"
   mkfifo "$scratch/server"
-  setsid setpriv --pdeathsig TERM "$bin/kv_server" --max_connections=64 "$@" >"$scratch/server" &
+  setsid setpriv --pdeathsig TERM "$bin/kv_server" "$@" >"$scratch/server" &
   server=$!
   exec 3<"$scratch/server"
   read -r line <&3 || fail "kv_server did not start"

@@ -54,7 +54,8 @@ class alignas(kCacheLineBytes) ClientCalls final : public ConnectionHandler {
  public:
   enum class Sent : uint8_t { kYes = 1, kNotNow = 2, kCompleted = 3 };
 
-  // `front`: of the channel that this is one of many servers of; outlives this. Null: it is none.
+  // `front`: of the channel that this is one of several connections of, to one of many servers or
+  // of a Bridge; outlives this. Null: it is the channel's own.
   ClientCalls(ClientCallsHost* host, EngineCore& engine, const std::string& address,
               const ChannelOptions& options, ClientCalls* front = nullptr);
   ~ClientCalls();
@@ -177,7 +178,7 @@ class alignas(kCacheLineBytes) ClientCalls final : public ConnectionHandler {
   // At the front: `balancer` sends what is started here; the server that it used last, or null.
   void SetBalancer(Balancer* balancer) { balancer_ = balancer; }
   void SetLastServer(ClientCalls* server) { last_server_ = server; }
-  void SetWatcher(CallsWatcher* watcher) { watcher_ = watcher; }  // at a server
+  void SetWatcher(CallsWatcher* watcher) { watcher_ = watcher; }  // with a front
   uint64_t calls_ok() const { return stats_.calls_ok; }
   uint32_t load() const;  // calls and streams that it has not answered
 
@@ -286,12 +287,12 @@ class alignas(kCacheLineBytes) ClientCalls final : public ConnectionHandler {
   Balancer* balancer_ = nullptr;        // the front's; null: this has a connection of its own
   ClientCalls* next_ = nullptr;         // of SetNext()
   ClientCalls* last_server_ = nullptr;  // the front's: what it has committed may have to be sent
-  CallsWatcher* watcher_ = nullptr;     // of one of many servers
+  CallsWatcher* watcher_ = nullptr;     // with a front
   LentMemory lent_;
   const std::unique_ptr<ClientStreams> streams_;
   const std::unique_ptr<RetriedCalls> retried_;  // null: calls are not sent again
   bool streams_first_ = false;                   // who sends when there is room: they take turns
-  Notice notice_ = Notice::kNone;                // the server's last; only goaway follows another
+  Notice notice_ = Notice::kNone;                // on this connection; a goaway may follow a moved
   bool takes_priorities_ = false, takes_attachments_ = false;  // the server does
   uint32_t max_windows_ = 0, max_extras_ = 0;  // windows, and bytes, in one request, for both sides
   EarlyEnds<CallbackCall> early_ends_;  // those that waited, and what was started in this turn

@@ -13,6 +13,7 @@ void LeaveNotices::SetClient(const rpc::ClientHello& hello) {
 }
 
 void LeaveNotices::SendGoaway(Connection& connection, uint32_t running, bool too_early) {
+  if (goaway_ == State::kTold) return;
   if (moved_ == State::kOwed) moved_ = State::kNone;
   const MessageSpace frame = too_early ? MessageSpace() : connection.Append(kCallHeaderBytes);
   goaway_ = frame.data == nullptr ? State::kOwed : State::kTold;

@@ -1,5 +1,5 @@
-// What one client is asked by its server: to leave. There are three notices for that (frame.h),
-// each for clients that understand it:
+// The notices by which a server asks one client to leave (frame.h), each for clients that
+// understand it:
 //
 //   goaway  the server is about to shut down: the client takes what it waits for, and closes
 //   moved   another process serves at the address, or another engine of the server has fewer
@@ -8,11 +8,12 @@
 //
 // A goaway, and a moved, is in one of these states:
 //
-//   kNone  -> kTold: it is sent. -> kOwed: it would be, but there is no room, or a one-way message
-//          is being handled: the client may have nothing under way, and would close, which cancels
-//          such messages
-//   kOwed  -> kTold: there is room. -> kNone: of a moved, when there is to be a goaway
-//   kTold  has no way out
+//   kNone  nothing is to be told. -> kTold, -> kOwed
+//   kOwed  it is to be told, but there is no room, or a one-way message is being handled: the
+//          client may have nothing under way, and would close, which cancels such messages. ->
+//          kTold;
+//          -> kNone: of a moved, when there is to be a goaway
+//   kTold  it was sent
 //
 // Behind a goaway there is no moved.
 //
@@ -56,8 +57,8 @@ class LeaveNotices {
   // --- goaway and moved. `too_early`: a one-way message is being handled ------------------------
 
   bool takes_goaway() const { return takes_goaway_; }
-  // Sends one, or it is owed. `running`: calls, streams and one-way messages. REQUIRES: the client
-  // takes it.
+  // Sends one, unless it was told, or it is owed. `running`: calls, streams and one-way messages.
+  // REQUIRES: the client takes it.
   void SendGoaway(Connection& connection, uint32_t running, bool too_early);
   // The same, if the client takes it and was told neither before. True: it was sent now.
   bool SendMoved(Connection& connection, bool too_early);

@@ -15,7 +15,7 @@
 // one-way messages is being handled. It takes what it waits for, and then closes.
 //
 //   States, and who moves them:
-//     kServing  made so. -> kGivenUp: GiveUp(); -> kClosed: OnClosed()
+//     kServing  construction. -> kGivenUp: GiveUp(); -> kClosed: OnClosed()
 //     kGivenUp  this side has closed the connection, for a frame that is none, or replies that
 //               nobody takes: nothing more is taken or sent. -> kClosed: OnClosed()
 //     kClosed   the connection has closed, or the peer has ended its calls. Retired when the last
@@ -126,8 +126,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
 
   // --- for a client that is to leave (leave_notices.h) ------------------------------------------
 
-  // Tells the client that the server is about to shut down, if it understands that, now or when
-  // there is room. REQUIRES: once.
+  // Tells the client once that the server is about to shut down, if it understands that, now or
+  // when there is room.
   void SendGoaway();
   // Tells the client that another process serves here, if it understands that; it then connects to
   // that one, and leaves. Calls run as before.

@@ -223,13 +223,16 @@ void ServerCore::LookAtDescriptors() {
   wanted += OpenDescriptors();
   if (limit.rlim_cur >= wanted) return;  // RLIM_INFINITY is the largest number
   told_of_few_descriptors_ = true;
+  const size_t addresses = listeners_.size();
   const std::string line = StrCat(
       "the server at ", listeners_.back().listener->address(), " takes ", options_.max_connections,
-      " connections (ServerOptions::max_connections), for which this process may need ", wanted,
-      " descriptors; it may have ", uint64_t{limit.rlim_cur},
+      " connections (ServerOptions::max_connections)",
+      addresses == 1 ? "" : StrCat(" at each of ", addresses, " addresses"),
+      ", for which this process may need ", wanted, " descriptors; it may have ",
+      uint64_t{limit.rlim_cur},
       " (RLIMIT_NOFILE), and accepts nobody when these are used. Raise the limit (ulimit -n ",
       wanted, ", or LimitNOFILE=", wanted, " in a systemd unit), or lower max_connections");
-  // Nobody has chosen the default, and most servers never have so many clients.
+  // Most servers with the default never have so many clients.
   if (options_.max_connections == ServerOptions().max_connections) {
     WEFT_LOG(kInfo, line);
   } else {
@@ -481,7 +484,7 @@ void ServerCore::LookForMoved() {
 }
 
 void ServerCore::BeginToDrain() {
-  state_ = State::kLeaving;
+  state_ = State::kDraining;
   engine_.timers().Cancel(this);
   rebalance_.Stop();
   methods_.Close();
@@ -520,7 +523,7 @@ void ServerCore::CloseConnections() {
   LetEnd();
 }
 
-void ServerCore::OnCallEndedLeaving() {
+void ServerCore::OnCallEndedDraining() {
   quiet_since_ns_ = engine_.clock().NowNs();
   LookForTheEnd();
 }

@@ -7,10 +7,10 @@
 // Invariants: stats().running() = sum of running calls of all connections.
 //
 //   States, and who moves them:
-//     kServing       construction. -> kMovesClients, kLeaving: Shutdown()
-//     kMovesClients  Shutdown(grace), where it has moved before: requests are run. -> kLeaving:
+//     kServing       construction. -> kMovesClients, kDraining: Shutdown()
+//     kMovesClients  Shutdown(grace), where it has moved before: requests are run. -> kDraining:
 //                    clients that were told of it have left, or half of the grace is over
-//     kLeaving       requests are refused, and clients were told to leave. -> kClosing: nothing is
+//     kDraining       requests are refused, and clients were told to leave. -> kClosing: nothing is
 //                    under way for any client, or the grace is over, or there is none
 //     kClosing       connections are closed. Ended when the last one is gone, with its handlers
 //
@@ -139,7 +139,7 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   Admission* admission() { return admission_.get(); }
   // The server's own method of this number; null: there is none.
   const MethodEntry* OwnMethod(uint16_t number) const { return sessions_.Find(number); }
-  bool draining() const { return state_ >= State::kLeaving; }
+  bool draining() const { return state_ >= State::kDraining; }
   bool moved() const { return moved_; }
   bool closing() const { return state_ == State::kClosing; }
   // Between these the server does not end: handlers that are told that they are cancelled may end,
@@ -163,11 +163,11 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   void OnCallEnded() {
     ++stats_.ended;
     if (draining()) [[unlikely]]
-      OnCallEndedLeaving();
+      OnCallEndedDraining();
   }
 
  private:
-  enum class State : uint8_t { kServing = 1, kMovesClients = 2, kLeaving = 3, kClosing = 4 };
+  enum class State : uint8_t { kServing = 1, kMovesClients = 2, kDraining = 3, kClosing = 4 };
 
   // How long a shutdown waits for clients that nobody drives, perhaps: since it began, and since
   // the last call has ended or a large message was under way. Who waits in a blocking call has
@@ -206,7 +206,7 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   void LookForMoved();
   void BeginToDrain();
   void CloseConnections();
-  void OnCallEndedLeaving();
+  void OnCallEndedDraining();
   void LookForTheEnd();
   bool SomeoneIsComing(uint64_t now_ns);
 
@@ -250,7 +250,7 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   uint32_t holds_ = 0;           // HoldEnd() without its LetEnd()
   uint64_t grace_end_ns_ = 0;    // since Shutdown(grace)
   uint64_t moves_end_ns_ = 0;    // kMovesClients
-  uint64_t quiet_since_ns_ = 0;  // kLeaving: see kQuietNs
+  uint64_t quiet_since_ns_ = 0;  // kDraining: see kQuietNs
 
   // Any thread.
   FinishedCalls finished_;

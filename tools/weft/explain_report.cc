@@ -32,7 +32,8 @@ constexpr Wording kSecurity[] = {
      "it has no security, so leave the --tls-... flags out"},
     {"SecurityOptions: ", "--tls-... flags: "},
 };
-// Of options that cannot be; in other errors they may be the server's.
+// In INVALID_ARGUMENT alone, where the option is this command's: other errors may name the
+// server's.
 constexpr Wording kLink[] = {
     {"LinkOptions::paths", "--paths"},
     {"LinkOptions::denied_paths", "--deny"},

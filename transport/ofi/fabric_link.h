@@ -10,7 +10,8 @@
 //   call that caused the event.
 // Ordering: works are posted in the order of Send and Post. When the provider is busy
 //   (-FI_EAGAIN), this work and all later ones wait in line; Poll() tries again. Over Soft-iWARP
-//   they wait for reads as well (FabricTraits::completes_out_of_order).
+//   all but reads wait, too, until the reads that are under way are over, and what comes later
+//   waits behind them (FabricTraits::completes_out_of_order).
 // Invariants: a work of this link is on exactly one of waiting_ and posted_; what the provider may
 //   touch is on posted_ (an operation posted in part is still on waiting_).
 #pragma once

@@ -389,13 +389,13 @@ INSTANTIATE_TEST_SUITE_P(Providers, SeveralAtOnceTest, testing::ValuesIn(TestedP
 TEST_P(OneSidedTest, ReadsWritesAndMessagesOfTwoLinksAllEndOnce) {
   constexpr int kReads = 100;  // by each link, and as many others meanwhile as it takes
   struct Repeated {
-    Endpoint* by;
+    LinkEnd* by;
     bool is_read;
     CountedOperation operation = {};
     int posted = 0;
     bool over() const { return operation.completions == posted; }
   };
-  Endpoint c, d;
+  LinkEnd c, d;
   Open(c, d);
   std::vector<std::byte> here(256 << 10), there(256 << 10), word(8), word_there(8);
   auto sink = Register(a_, here, Access::kLocalOnly);

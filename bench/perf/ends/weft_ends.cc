@@ -78,7 +78,6 @@ class WeftServer final : public ServerEnd {
     const LinkOptions link = LinkOver(options.path);
     ServerOptions server_options;
     server_options.link = link;
-    server_options.max_connections = 64;  // a few clients; as many as any process has descriptors for
     server_options.security = SecurityOf(options);
     WEFT_ASSIGN_OR_RETURN(polled_, PolledServer::Open(&service_, server_options));
     WEFT_RETURN_IF_ERROR(service_.Prepare(*polled_.server, kRegionBytes));
