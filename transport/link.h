@@ -108,7 +108,7 @@ struct LinkPeer {
   uint64_t nonce_low = 0;  // as much again, for those that send it: tcp, and the link's secret
   std::optional<LinkSecret> secret = {};  // none: without security
   // shm only, as handed over on this host:
-  int32_t process_id = 0;            // the peer's, as the kernel vouched for it; 0: unknown
+  int32_t process_id = 0;            // the peer's, as the kernel vouched for it
   uint64_t process_start = 0;        // when it began, which tells users of one number apart
   PeerDoorbell* doorbell = nullptr;  // wakes the peer's engine; outlives the link
   int host_descriptor = -1;    // LinkDomain::host_descriptor() of the peer; borrowed for the call

@@ -19,13 +19,14 @@ constexpr size_t kBytes = size_t{4} << 20;
 void Copy(benchmark::State& state, bool is_read, const CopyWays& ways) {
   void* const shared =
       mmap(nullptr, RegionTable::kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  RegionTable table(static_cast<std::byte*>(shared));
+  const auto pins = std::make_unique<SharedRegionPins>();
+  RegionTable table(static_cast<std::byte*>(shared), pins.get());
   MappedMemoryOptions options;
   options.source = MappedMemoryOptions::Source::kMemfd;
   const MappedMemory memory = *MappedMemory::Map(kBytes, options);
   const uint64_t key = *table.NewKey();
   table.Publish(key, memory.bytes(), Access::kRemoteReadWrite);
-  const auto peer = *PeerRegions::Open(static_cast<std::byte*>(shared), getpid(), ways);
+  const auto peer = *PeerRegions::Open(static_cast<std::byte*>(shared), pins.get(), getpid(), ways);
   std::vector<std::byte> here(kBytes);
   const auto bytes = static_cast<uint64_t>(state.range(0));
   uint64_t offset = 0;

@@ -1,8 +1,8 @@
 // One-sided access where the initiator cannot reach the target's memory by itself: neither is it
 // mapped (peer_files.h) nor does the kernel permit process_vm_readv(2) (Yama's ptrace_scope,
-// containers with process numbers of their own). Then the target's engine carries it out, asked
-// through the rings. Rights, bounds and revokes are the same; but the target's engine has to be
-// driven.
+// containers with process numbers of their own); or the target's table of regions cannot be opened
+// (domain_memory.h). Then the target's engine carries it out, asked through the rings. Rights,
+// bounds and revokes are the same; but the target's engine has to be driven.
 //
 //   ask (kAsk)        number, read or write, key, offset, bytes; of a write: its bytes
 //   answer (kAnswer)  number, result; of a read: its bytes

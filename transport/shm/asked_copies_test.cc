@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <vector>
 
@@ -44,7 +45,7 @@ class AskedCopiesTest : public testing::Test {
  protected:
   AskedCopiesTest()
       : table_memory_(RegionTable::kBytes / 64),
-        regions_(table_memory_[0].bytes),
+        regions_(table_memory_[0].bytes, pins_.get()),
         theirs_(kBytes),
         mine_(kBytes) {
     uint8_t value = 0;
@@ -95,6 +96,7 @@ class AskedCopiesTest : public testing::Test {
     std::byte bytes[64] = {};
   };
   std::vector<Line> table_memory_;
+  const std::unique_ptr<SharedRegionPins> pins_ = std::make_unique<SharedRegionPins>();
   RegionTable regions_;
   std::vector<std::byte> theirs_;
   std::vector<std::byte> mine_;

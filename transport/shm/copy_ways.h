@@ -1,6 +1,7 @@
 // Which ways to a peer's memory an initiator may take by itself: all that work, unless somebody
-// suspects one of them and takes it away (NetworkOptions). Without both the peer is asked
-// (asked_copies.h).
+// suspects one of them and takes it away (NetworkOptions). Either needs the peer's table of
+// regions, which is mapped for reading whatever is said here (domain_memory.h). Without both, or
+// without the table, the peer is asked (asked_copies.h).
 #pragma once
 
 namespace weft {

@@ -1,25 +1,37 @@
 // The memory that a domain shows to all its peers: whom to look after, and its regions.
 //
 //   0        magic
-//   64       ready flags (ready_flags.h)     written by peers and the domain
-//   8256     table of regions (shm_regions.h)  written by the domain; peers count pins there
+//   64       ready flags (ready_flags.h)    written by peers and the domain
+//   8256     pins of regions (shm_regions.h)  written by peers
 //
 // Each peer gets its descriptor in the handshake and maps it, once for all its links with this
 // domain (PeerDomains).
 //
+// The table of regions (shm_regions.h), which peers believe, lies in a file of its own that they
+// can map for reading only (transport/memory_file.h). Which one is told by the name of the memory's
+// own file, which stays as it was made: "weft-domain-", the identity of the table's file, "-", its
+// descriptor. Peers open it as they open the files of regions (peer_files.h), whether regions are
+// to be mapped or not. Where they cannot, they ask the domain for all copies (asked_copies.h).
+//
 // Threads: the layout, any; each object one engine's.
-// Trust: a peer may write anything here, at any time. It can delay others (ready_flags.h), and it
-//   reaches what processes of one user reach anyway (shm_regions.h). It cannot crash or stop the
-//   domain, nor pass for another.
+// Trust: a peer may write anything into the memory, at any time. It can delay others
+// (ready_flags.h,
+//   pins), and it reaches what processes of one user reach anyway (shm_regions.h). It cannot crash
+//   or stop the domain, nor pass for another, nor spoil another's transfers.
 #pragma once
 
-#include <cstddef>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/bytes.h"
+#include "transport/mapped_memory.h"
+#include "transport/memory_file.h"
+#include "transport/shm/copy_ways.h"
+#include "transport/shm/peer_files.h"
 #include "transport/shm/ready_flags.h"
 #include "transport/shm/sealed_memory.h"
 #include "transport/shm/shm_regions.h"
@@ -27,10 +39,14 @@
 namespace weft {
 
 struct SharedDomainMemory {
-  uint64_t magic;
+  std::atomic<uint64_t> magic;
   alignas(64) SharedReadyFlags ready_flags;
-  alignas(64) std::byte regions[RegionTable::kBytes];
+  alignas(64) SharedRegionPins pins;
 };
+
+// In which file the table of a domain lies whose memory this descriptor is: its owner's descriptor.
+// identity == 0: the name of the memory does not say it, or cannot be read (/proc is not there).
+FilePlace TableOf(int descriptor);
 
 // This side's own.
 class DomainMemory {
@@ -42,13 +58,16 @@ class DomainMemory {
   int Show();
   ReadyFlags& ready_flags() { return ready_flags_; }
   RegionTable& regions() { return regions_; }
+  // Where regions() publishes. For tests.
+  MutableByteSpan table() const { return table_.bytes(); }
 
  private:
-  explicit DomainMemory(SealedMemory memory);
+  DomainMemory(MappedMemory table, SealedMemory memory);
   SharedDomainMemory* shared() const {
     return reinterpret_cast<SharedDomainMemory*>(memory_.data());
   }
 
+  const MappedMemory table_;
   const SealedMemory memory_;
   ReadyFlags ready_flags_;
   RegionTable regions_;
@@ -67,12 +86,14 @@ struct PeerDomainKey {
 // A peer's, shared by all links that lead there.
 class PeerDomain {
  public:
-  PeerDomain(const PeerDomainKey& key, SealedMemory memory, const CopyWays& ways);
+  // `table`: as TableOf() says.
+  PeerDomain(const PeerDomainKey& key, const FilePlace& table, SealedMemory memory,
+             const CopyWays& ways);
 
   const PeerDomainKey& key() const { return key_; }
   // The byte of the peer's link with that index. REQUIRES: index < kMaxShmLinks.
   ReadyFlag* ready_flag(uint32_t index) { return &shared()->ready_flags.of[index]; }
-  // Null: its memory cannot be reached; regions_status() says why.
+  // Null: its table cannot be opened; regions_status(), which is UNIMPLEMENTED then, says why.
   PeerRegions* regions() const { return regions_.get(); }
   const absl::Status& regions_status() const { return regions_status_; }
 
@@ -83,6 +104,7 @@ class PeerDomain {
 
   const PeerDomainKey key_;
   const SealedMemory memory_;
+  PeerFiles table_file_;
   absl::Status regions_status_;
   std::unique_ptr<PeerRegions> regions_;
 };

@@ -192,13 +192,14 @@ class World {
   std::vector<Rewriter::Store> Stores(FuzzInput& input, LinkMemory& view, bool domains) {
     std::vector<Rewriter::Store> stores;
     auto* const link = reinterpret_cast<std::atomic<uint64_t>*>(view.operator->());
-    // Behind the magic. Not the regions' table: a peer reaches that memory anyway.
-    auto* const shown = reinterpret_cast<std::atomic<uint64_t>*>(
-        shown_.data() + offsetof(SharedDomainMemory, ready_flags));
+    // Behind the magic: ready flags and pins.
+    constexpr size_t kShown = offsetof(SharedDomainMemory, ready_flags);
+    auto* const shown = reinterpret_cast<std::atomic<uint64_t>*>(shown_.data() + kShown);
     while (input.more() && stores.size() < kMostStores) {
       const uint8_t where = input.U8();
       if (domains && where % 8 == 7) {
-        stores.push_back({shown + input.U16() % (sizeof(SharedReadyFlags) / 8), input.U64()});
+        stores.push_back(
+            {shown + input.U16() % ((sizeof(SharedDomainMemory) - kShown) / 8), input.U64()});
         continue;
       }
       // Where headers and counts stand: the words, and the first lines of each ring.

@@ -142,7 +142,7 @@ void PeerFiles::Map(File* file) {
   if (seals < 0) return;
   const uint64_t bytes = SealedBytes(opened.get(), seals);
   if (bytes == 0 || bytes > kMaxMappedBytes - mapped_bytes_) return;
-  file->writable = (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0;
+  file->writable = may_write_ && (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0;
   file->begin = MapForHugePages(bytes, MAP_SHARED | MAP_NORESERVE, opened.get(), /*offset=*/0,
                                 file->writable);
   if (file->begin == nullptr) return;

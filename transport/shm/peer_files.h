@@ -24,7 +24,8 @@
 //
 // A file that its owner has sealed against writing is mapped for reading only: the kernel enforces
 // it. All others are mapped for reading and writing, whatever the rights of their regions are:
-// those are looked at for each operation, as they are with system calls.
+// those are looked at for each operation, as they are with system calls. (Who wants to read only
+// says so, which counts where a kernel does not know that seal.)
 //
 // Threads: one engine's. Lifetime: mappings end with it.
 #pragma once
@@ -44,8 +45,9 @@ class PeerFiles {
   // Of address space, of which a process has 128 TiB. Tables for what is touched: 0.2 %.
   static constexpr uint64_t kMaxMappedBytes = uint64_t{1} << 40;
 
-  // `process_id`: in this process's own namespace.
-  explicit PeerFiles(int32_t process_id) : process_id_(process_id) {}
+  // `process_id`: in this process's own namespace. `use`: kOnlyRead: nothing is mapped for writing.
+  explicit PeerFiles(int32_t process_id, MemoryFile::Peers use = MemoryFile::Peers::kReadAndWrite)
+      : process_id_(process_id), may_write_(use == MemoryFile::Peers::kReadAndWrite) {}
   ~PeerFiles();
   PeerFiles(const PeerFiles&) = delete;
   PeerFiles& operator=(const PeerFiles&) = delete;
@@ -83,6 +85,7 @@ class PeerFiles {
   static void Drop(File* file);
 
   const int32_t process_id_;
+  const bool may_write_;
   size_t latest_ = 0;
   uint64_t turn_ = 0;
   uint64_t mapped_bytes_ = 0;

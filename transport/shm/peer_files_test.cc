@@ -105,6 +105,15 @@ TEST_F(PeerFilesTest, AFileThatPeersMayOnlyReadIsMappedForReading) {
   EXPECT_EQ(AccessAt(other), "rw-s");
 }
 
+TEST_F(PeerFilesTest, WhoOnlyReadsMapsNothingForWriting) {
+  PeerFiles files(getpid(), MemoryFile::Peers::kOnlyRead);
+  const MappedMemory memory = NewMemory();
+  std::byte* const there = files.Find(FindFile(memory.bytes()), kBytes);
+  ASSERT_NE(there, nullptr);
+  EXPECT_EQ(AccessAt(there), "r--s");
+  EXPECT_EQ(files.Find(FindFile(memory.bytes()), 1, /*for_writing=*/true), nullptr);
+}
+
 TEST_F(PeerFilesTest, RangesOutsideOfTheFileAreRefused) {
   const MappedMemory memory = NewMemory();
   FilePlace place = FindFile(memory.bytes());

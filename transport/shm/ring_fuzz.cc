@@ -40,7 +40,8 @@ struct Host {
     std::byte bytes[64];
   };
   std::vector<Line> table = std::vector<Line>(RegionTable::kBytes / 64);
-  RegionTable regions{table[0].bytes};
+  std::unique_ptr<SharedRegionPins> pins = std::make_unique<SharedRegionPins>();
+  RegionTable regions{table[0].bytes, pins.get()};
   std::vector<std::byte> granted = std::vector<std::byte>(kRegionBytes + 128, kCanary);
   uint64_t key = 0;
   std::unique_ptr<Shared> shared = std::make_unique<Shared>();

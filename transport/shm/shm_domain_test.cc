@@ -2,14 +2,15 @@
 
 #include "transport/shm/shm_domain.h"
 
-#include <poll.h>
+#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -21,137 +22,20 @@
 #include "core/strings.h"
 #include "core/test_seed.h"
 #include "gtest/gtest.h"
-#include "transport/doorbell.h"
+#include "transport/descriptor.h"
 #include "transport/mapped_memory.h"
 #include "transport/shm/domain_memory.h"
 #include "transport/shm/sealed_memory.h"
 #include "transport/shm/shm.h"
+#include "transport/shm/testing/shm_pair.h"
 #include "transport/testing/post.h"
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
 
 namespace weft {
 namespace {
-
-constexpr std::chrono::seconds kPatience{30};  // bounds a hang, decides nothing
-
-class OwnDescriptor {
- public:
-  explicit OwnDescriptor(int fd) : fd_(fd) {}
-  ~OwnDescriptor() { close(fd_); }
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
-
-struct End final : LinkHandler {
-  void OnLinkUp() override { ++ups; }
-  void OnLinkDown(const absl::Status& why) override {
-    ++downs;
-    status = why;
-  }
-  void OnSlotsFree() override { ++slots_free; }
-  std::unique_ptr<Link> link;
-  int ups = 0;
-  int downs = 0;
-  int slots_free = 0;
-  absl::Status status;
-};
-
-// A domain with a doorbell, and what it received.
-struct Host final : BatchSink {
-  explicit Host(uint32_t slot_bytes, const CopyWays& copies) {
-    ShmOptions options;
-    options.sink = this;
-    options.slot_bytes = slot_bytes;
-    options.copies = copies;
-    domain = OpenShmDomain(options).value();
-    EXPECT_TRUE(poller->Add(bell->event_fd(), EPOLLIN | EPOLLET, /*handler=*/nullptr).ok());
-  }
-  void OnReceived(ByteSpan batch, LinkHandler*) override {
-    received.emplace_back(AsStringView(batch));
-  }
-
-  absl::Status Send(End& end, std::string_view text) {
-    const SendSlot slot = end.link->TakeSlot(static_cast<uint32_t>(text.size()));
-    if (slot.data == nullptr) return absl::ResourceExhaustedError("no slot");
-    std::copy(text.begin(), text.end(), reinterpret_cast<char*>(slot.data));
-    return end.link->Send(slot, static_cast<uint32_t>(text.size()));
-  }
-  // Sleeps until the bell rings, if there is nothing to do. False: it did not ring in time.
-  bool SleepOnce() {
-    bell->Arm();
-    bool rang = true;
-    if (domain->Arm()) {
-      pollfd event = {poller->descriptor(), POLLIN, 0};
-      rang = ::poll(&event, 1, /*ms=*/20'000) == 1;
-    }
-    bell->Disarm();
-    poller->Poll();
-    return rang;
-  }
-  ShmDomain& shm() { return static_cast<ShmDomain&>(*domain); }
-
-  // What rings another's bell, over this end of their pair of sockets.
-  std::unique_ptr<PeerDoorbell> BellOf(const Host& other, int socket) {
-    const Descriptor page(dup(other.bell->page_fd()));
-    return PeerDoorbell::Open(poller.get(), Descriptor(socket), page).value();
-  }
-
-  std::unique_ptr<Poller> poller = Poller::Create().value();
-  std::unique_ptr<Doorbell> bell = Doorbell::Create().value();
-  std::unique_ptr<LinkDomain> domain;
-  std::vector<std::string> received;
-};
-
-class ShmDomainTest : public testing::Test {
- protected:
-  explicit ShmDomainTest(uint32_t slot_bytes = 1024, const CopyWays& copies = {})
-      : a_(slot_bytes, copies), b_(slot_bytes, copies) {
-    int ends[2];
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-    bell_of_b_ = a_.BellOf(b_, ends[0]);
-    bell_of_a_ = b_.BellOf(a_, ends[1]);
-    EXPECT_TRUE(a_.domain->AddSlots(64, 64).ok());
-    EXPECT_TRUE(b_.domain->AddSlots(64, 64).ok());
-  }
-
-  // Brings a link up, from a to b; returns its memory, mapped once more: a hostile peer's view.
-  LinkMemory Open(End& a, End& b) {
-    const OwnDescriptor memory(b_.domain->NewLinkMemory().value());
-    LinkPeer peer;
-    peer.memory_descriptor = memory.get();
-    peer.process_id = getpid();
-    peer.host_descriptor = a_.domain->host_descriptor();
-    peer.doorbell = bell_of_a_.get();
-    b.link = b_.domain->Accept(peer, &b).value();
-    peer.host_descriptor = b_.domain->host_descriptor();
-    peer.doorbell = bell_of_b_.get();
-    a.link = a_.domain->Connect(peer, &a).value();
-    EXPECT_TRUE(Run([&] { return a.ups == 1 && b.ups == 1; })) << a.status << b.status;
-    return LinkMemory::Open(memory.get()).value();
-  }
-
-  template <class Done>
-  bool Run(Done done) {
-    const auto give_up = std::chrono::steady_clock::now() + kPatience;
-    while (!done()) {
-      a_.domain->Poll(64);
-      b_.domain->Poll(64);
-      if (std::chrono::steady_clock::now() > give_up) return false;
-    }
-    return true;
-  }
-  bool Delivers(End& from, std::string_view text) {
-    b_.received.clear();
-    if (!a_.Send(from, text).ok()) return false;
-    return Run([&] { return !b_.received.empty(); }) && b_.received[0] == text;
-  }
-
-  Host a_;
-  Host b_;
-  std::unique_ptr<PeerDoorbell> bell_of_a_;
-  std::unique_ptr<PeerDoorbell> bell_of_b_;
-};
 
 // --- hostile peers -------------------------------------------------------------------------------
 
@@ -182,7 +66,7 @@ TEST_F(ShmDomainTest, AnImpossibleCountEndsItsLinkOnly) {
 }
 
 TEST_F(ShmDomainTest, AnImpossibleFlagIndexIsNoLink) {
-  const OwnDescriptor memory(b_.domain->NewLinkMemory().value());
+  const Descriptor memory(b_.domain->NewLinkMemory().value());
   LinkPeer peer;
   peer.memory_descriptor = memory.get();
   peer.host_descriptor = a_.domain->host_descriptor();
@@ -277,10 +161,10 @@ TEST_F(ShmDomainTest, APeerThatRewritesAllWhileItIsReadHarmsItsOwnLinkAtMost) {
     views.push_back(Open(a, b));
     std::byte* const link = reinterpret_cast<std::byte*>(views.back().operator->());
     for (int turn = 0; turn < 100; ++turn) {
-      // The link's memory, then the domain's ready flags, then the table of its regions.
+      // The link's memory, then the domain's ready flags, then the pins of its regions.
       scribbler.Aim(turn < 60   ? link + sizeof(uint64_t)
                     : turn < 80 ? domain.data() + offsetof(SharedDomainMemory, ready_flags)
-                                : domain.data() + offsetof(SharedDomainMemory, regions) + 64);
+                                : domain.data() + offsetof(SharedDomainMemory, pins));
       if (a.link->HasRoom()) a_.Send(a, "from a").IgnoreError();
       if (b.link->HasRoom()) b_.Send(b, "from b").IgnoreError();
       const auto region = b_.domain->Register(MutableByteSpan(memory), Access::kRemoteRead);
@@ -330,13 +214,152 @@ TEST_F(ShmDomainTest, WhoWritesOverADomainKeepsNobodyElseOut) {
   EXPECT_TRUE(Delivers(a, "still here?"));
 }
 
+// What a reads and writes in memory of b's, over a link that nobody attacks.
+class RegionsOfBTest : public ShmDomainTest {
+ protected:
+  static constexpr size_t kBytes = 4096;
+  using Source = MappedMemoryOptions::Source;
+
+  void SetUp() override { Open(end_a_, end_b_); }
+
+  // Memory that b registers: of a file that a may map, or of none.
+  struct Lent {
+    MappedMemory memory;
+    std::unique_ptr<Region> region;
+  };
+  Lent Lend(Source source) {
+    MappedMemoryOptions options;
+    options.source = source;
+    MappedMemory memory = MappedMemory::Map(kBytes, options).value();
+    auto region = b_.domain->Register(memory.bytes(), Access::kRemoteReadWrite).value();
+    return {std::move(memory), std::move(region)};
+  }
+  absl::Status Move(TransferKind kind, const RemoteSpan& remote) {
+    struct Result final : Operation {
+      void OnComplete(const absl::Status& result) override {
+        status = result;
+        ++completions;
+      }
+      absl::Status status;
+      int completions = 0;
+    } result;
+    const Transfer transfer = {local_.get(), /*local_offset=*/0, remote};
+    const absl::StatusOr<Posted> posted = end_a_.link->Post(kind, {&transfer, 1}, &result);
+    if (!posted.ok()) return posted.status();
+    done_at_once_ = *posted == Posted::kDone;
+    if (done_at_once_) return absl::OkStatus();
+    EXPECT_TRUE(Run([&] { return result.completions == 1; }));
+    return result.status;
+  }
+  // All of it, there and back.
+  void ExpectMoves(const Lent& lent) {
+    const MutableByteSpan there = lent.memory.bytes();
+    const auto is = [](MutableByteSpan bytes, std::byte value) {
+      return std::all_of(bytes.begin(), bytes.end(), [&](std::byte b) { return b == value; });
+    };
+    const auto next = [&] { return static_cast<std::byte>(++value_); };
+    const std::byte written = next();
+    std::fill(here_.begin(), here_.end(), written);
+    EXPECT_EQ(Move(TransferKind::kWrite, lent.region->remote()), absl::OkStatus());
+    EXPECT_TRUE(is(there, written));
+    const std::byte read = next();
+    std::fill(there.begin(), there.end(), read);
+    EXPECT_EQ(Move(TransferKind::kRead, lent.region->remote()), absl::OkStatus());
+    EXPECT_TRUE(is(MutableByteSpan(here_), read));
+  }
+
+  std::vector<std::byte> here_ = std::vector<std::byte>(kBytes);
+  std::unique_ptr<Region> local_ =
+      a_.domain->Register(MutableByteSpan(here_), Access::kLocalOnly).value();
+  End end_a_, end_b_;
+  bool done_at_once_ = false;  // the last operation
+  uint8_t value_ = 0;
+};
+
+// A client had written over all that it shared with the server, the table of the server's regions
+// among it. Transfers of other clients found no region then, and their connections were lost; or
+// they went to another place in the server, where the base of a region had been changed.
+TEST_F(RegionsOfBTest, WhoWritesOverADomainSpoilsNobodyElsesTransfers) {
+  const SealedMemory scribbled =
+      SealedMemory::Open(b_.domain->host_descriptor(), sizeof(SharedDomainMemory)).value();
+  const Lent first[] = {Lend(Source::kMemfd), Lend(Source::kAnonymous)};
+  for (const Lent& lent : first) ExpectMoves(lent);
+  for (const int byte : {0xa5, 0xff, 0x00, 0x01}) {
+    std::memset(scribbled.data(), byte, sizeof(SharedDomainMemory));
+    for (const Lent& lent : first) ExpectMoves(lent);
+    for (const Source source : {Source::kMemfd, Source::kAnonymous}) {
+      std::memset(scribbled.data(), byte, sizeof(SharedDomainMemory));
+      ExpectMoves(Lend(source));
+    }
+  }
+  EXPECT_EQ(end_a_.downs + end_b_.downs, 0) << end_a_.status << end_b_.status;
+}
+
+// It was put right for each newcomer, who might find it written over again by the time he looked.
+TEST_F(RegionsOfBTest, WhoComesWhileADomainIsWrittenOverFindsItsRegions) {
+  const int descriptor = b_.domain->host_descriptor();
+  const SealedMemory scribbled = SealedMemory::Open(descriptor, sizeof(SharedDomainMemory)).value();
+  std::memset(scribbled.data(), 0xa5, sizeof(SharedDomainMemory));
+  PeerDomains peers{CopyWays{}};
+  const auto peer = peers.Open(descriptor, getpid(), 7);
+  ASSERT_TRUE(peer.ok()) << peer.status();
+  ASSERT_NE((*peer)->regions(), nullptr) << (*peer)->regions_status();
+  const Lent lent = Lend(Source::kMemfd);
+  EXPECT_TRUE(
+      (*peer)->regions()->Move(/*is_read=*/true, MutableByteSpan(here_), lent.region->remote()));
+}
+
+// A peer may open what this process has open. The table, too; but the kernel lets nobody write
+// there.
+TEST_F(RegionsOfBTest, TheTableOfRegionsCannotBeMappedForWriting) {
+  const int owners = TableOf(b_.domain->host_descriptor()).descriptor;
+  const Descriptor table(open(StrCat("/proc/self/fd/", owners).c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_TRUE(table.valid());
+  if ((fcntl(table.get(), F_GET_SEALS) & F_SEAL_FUTURE_WRITE) == 0) {
+    GTEST_SKIP() << "the kernel knows no F_SEAL_FUTURE_WRITE";
+  }
+  const auto map = [&](int rights) {
+    return mmap(nullptr, RegionTable::kBytes, rights, MAP_SHARED, table.get(), /*offset=*/0);
+  };
+  EXPECT_EQ(map(PROT_READ | PROT_WRITE), MAP_FAILED);
+  EXPECT_EQ(errno, EPERM);
+  const char byte = 1;
+  EXPECT_EQ(pwrite(table.get(), &byte, 1, /*offset=*/0), -1);
+  EXPECT_NE(ftruncate(table.get(), 0), 0);
+  void* const mapped = map(PROT_READ);
+  ASSERT_NE(mapped, MAP_FAILED);
+  EXPECT_NE(mprotect(mapped, RegionTable::kBytes, PROT_READ | PROT_WRITE), 0);
+  munmap(mapped, RegionTable::kBytes);
+}
+
+// As where one process may not open what another has open: a container, say.
+class HiddenTableTest : public RegionsOfBTest {
+ protected:
+  void SetUp() override {
+    const Descriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
+    const int table = TableOf(b_.domain->host_descriptor()).descriptor;
+    ASSERT_EQ(dup2(null.get(), table), table);
+    RegionsOfBTest::SetUp();
+  }
+};
+
+TEST_F(HiddenTableTest, TheOwnerIsAskedForCopies) {
+  const Lent lent = Lend(Source::kMemfd);
+  ExpectMoves(lent);
+  EXPECT_FALSE(done_at_once_);
+  RemoteSpan outside = lent.region->remote();
+  outside.offset = kBytes;
+  EXPECT_TRUE(absl::IsPermissionDenied(Move(TransferKind::kRead, outside)));
+  EXPECT_TRUE(Delivers(end_a_, "the link goes on"));
+}
+
 TEST_F(ShmDomainTest, MemoryThatCouldShrinkOrIsSomethingElseIsRefused) {
-  const OwnDescriptor unsealed(memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const Descriptor unsealed(memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(unsealed.get(), sizeof(SharedLinkMemory)), 0);
-  const OwnDescriptor short_one(SealedMemory::Create("short", 4096)->ReleaseDescriptor());
-  const OwnDescriptor no_magic(
+  const Descriptor short_one(SealedMemory::Create("short", 4096)->ReleaseDescriptor());
+  const Descriptor no_magic(
       SealedMemory::Create("no magic", sizeof(SharedLinkMemory))->ReleaseDescriptor());
-  const OwnDescriptor good(b_.domain->NewLinkMemory().value());
+  const Descriptor good(b_.domain->NewLinkMemory().value());
   for (const int bad : {unsealed.get(), short_one.get(), no_magic.get(), a_.bell->event_fd(), -1}) {
     End end;
     LinkPeer peer;
@@ -351,7 +374,7 @@ TEST_F(ShmDomainTest, MemoryThatCouldShrinkOrIsSomethingElseIsRefused) {
 }
 
 TEST_F(ShmDomainTest, WhatWasHandedOverCannotBeMadeShorter) {
-  const OwnDescriptor memory(b_.domain->NewLinkMemory().value());
+  const Descriptor memory(b_.domain->NewLinkMemory().value());
   EXPECT_NE(ftruncate(memory.get(), 0), 0);
   EXPECT_NE(ftruncate(a_.domain->host_descriptor(), 0), 0);
 }
@@ -855,7 +878,7 @@ TEST_F(ShmDomainTest, NoWakeUpIsLost) {
   for (int round = 0; round < kRounds; ++round) {
     const size_t i = random() % (round % 2 == 0 ? kLinks : 2);
     ASSERT_TRUE(a_.Send(as[i], std::to_string(i)).ok());
-    const auto give_up = std::chrono::steady_clock::now() + kPatience;
+    const auto give_up = std::chrono::steady_clock::now() + kShmPatience;
     while (a_.received.empty()) {
       a_.domain->Poll(64);
       ASSERT_LT(std::chrono::steady_clock::now(), give_up) << "in round " << round;
@@ -886,113 +909,13 @@ TEST_F(ShmDomainTest, ABlockedSenderIsWokenByItsReader) {
     }
   });
   size_t received = 0;
-  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  const auto give_up = std::chrono::steady_clock::now() + kShmPatience;
   while (received < kBatches && std::chrono::steady_clock::now() < give_up) {
     b_.domain->Poll(64);
     received += std::exchange(b_.received, {}).size();
   }
   sender.join();
   EXPECT_EQ(received, static_cast<size_t>(kBatches));
-}
-
-// --- a neighbouring release on the other side ----------------------------------------------------
-
-// What the build of 2026-11-29 leaves in shared memory, as numbers, beside what this build makes of
-// it and leaves there. Where these tests have to change, releases do not understand each other any
-// more: then a magic number has to change as well, by which the other side gives the path up.
-class OtherReleaseTest : public ShmDomainTest {
- protected:
-  static constexpr size_t kLinkBytes = 4096 + 2 * 24576;
-  static constexpr size_t kToPassive = 4096, kToActive = 4096 + 24576;
-  static constexpr uint64_t kLinkMagic = 0x32474e4954464557;
-  static constexpr uint64_t kBatch = 1 << 16;  // a header: with length, number << 24, acked << 40
-  static constexpr uint64_t kClosed = 3 << 16;
-  template <class T>
-  static T Get(const SealedMemory& memory, size_t at) {
-    return std::atomic_ref<T>(*reinterpret_cast<T*>(memory.data() + at)).load();
-  }
-  template <class T>
-  static void Put(const SealedMemory& memory, size_t at, T value) {
-    std::atomic_ref<T>(*reinterpret_cast<T*>(memory.data() + at)).store(value);
-  }
-  static void PutRecord(const SealedMemory& memory, size_t at, std::string_view text,
-                        uint64_t more) {
-    std::memcpy(memory.data() + at + 8, text.data(), text.size());
-    Put<uint64_t>(memory, at, text.size() | kBatch | more);
-  }
-  static std::string TextAt(const SealedMemory& memory, size_t at, size_t bytes) {
-    return {reinterpret_cast<const char*>(memory.data() + at + 8), bytes};
-  }
-  static SealedMemory Shown(Host& host) {
-    return SealedMemory::Open(host.domain->host_descriptor(), 64 + 8192 + 64 + 4096 * 64).value();
-  }
-  LinkPeer Peer(int memory, Host& other, PeerDoorbell& bell) {
-    LinkPeer peer;
-    peer.memory_descriptor = memory;
-    peer.process_id = getpid();
-    peer.host_descriptor = other.domain->host_descriptor();
-    peer.doorbell = &bell;
-    return peer;
-  }
-};
-
-TEST_F(OtherReleaseTest, ThatDialsIsUnderstood) {
-  const OwnDescriptor descriptor(b_.domain->NewLinkMemory().value());
-  const SealedMemory link = SealedMemory::Open(descriptor.get(), kLinkBytes).value();
-  EXPECT_EQ(Get<uint64_t>(link, 0), kLinkMagic);
-  End b;
-  b.link = b_.domain->Accept(Peer(descriptor.get(), a_, *bell_of_a_), &b).value();
-  EXPECT_EQ(Get<uint32_t>(link, 128), 1u) << "this side is here";
-  Put<uint32_t>(link, 256 + 4, 77);  // the ready flag of the other side's link
-  Put<uint32_t>(link, 256, 1);
-  ASSERT_TRUE(Run([&] { return b.ups == 1; })) << b.status;
-  PutRecord(link, kToPassive, "a first batch", 0);
-  ASSERT_TRUE(Run([&] { return b_.received.size() == 1; })) << b.status;
-  ASSERT_TRUE(b_.Send(b, "its answer").ok());
-  ASSERT_TRUE(Run([&] { return Get<uint64_t>(link, kToActive) != 0; }));
-  EXPECT_EQ(Get<uint64_t>(link, kToActive), 10 | kBatch | uint64_t{1} << 40) << "one line consumed";
-  EXPECT_EQ(TextAt(link, kToActive, 10), "its answer");
-  EXPECT_EQ(Get<uint8_t>(Shown(a_), 64 + 77), 1);
-  // All was consumed: the next record is at the beginning again.
-  PutRecord(link, kToPassive, "the second", uint64_t{1} << 24 | uint64_t{1} << 40);
-  ASSERT_TRUE(Run([&] { return b_.received.size() == 2; })) << b.status;
-  EXPECT_EQ(b_.received, std::vector<std::string>({"a first batch", "the second"}));
-  Put<uint64_t>(link, kToPassive + 64, kClosed | uint64_t{2} << 24);
-  EXPECT_TRUE(Run([&] { return b.downs == 1; }));
-}
-
-TEST_F(OtherReleaseTest, ThatListensIsUnderstood) {
-  const SealedMemory link = SealedMemory::Create("of another release", kLinkBytes).value();
-  Put<uint64_t>(link, 0, kLinkMagic);
-  Put<uint32_t>(link, 128 + 4, 78);
-  Put<uint32_t>(link, 128, 1);
-  End a;
-  a.link = a_.domain->Connect(Peer(link.descriptor(), b_, *bell_of_b_), &a).value();
-  ASSERT_TRUE(Run([&] { return a.ups == 1; })) << a.status;
-  EXPECT_EQ(Get<uint32_t>(link, 256), 1u);
-  ASSERT_TRUE(a_.Send(a, "a question").ok());
-  ASSERT_TRUE(Run([&] { return Get<uint64_t>(link, kToPassive) != 0; }));
-  EXPECT_EQ(Get<uint64_t>(link, kToPassive), 10 | kBatch);
-  EXPECT_EQ(TextAt(link, kToPassive, 10), "a question");
-  EXPECT_EQ(Get<uint8_t>(Shown(b_), 64 + 78), 1);
-  PutRecord(link, kToActive, "the answer", uint64_t{1} << 40);
-  ASSERT_TRUE(Run([&] { return !a_.received.empty(); })) << a.status;
-  EXPECT_EQ(a_.received[0], "the answer");
-}
-
-TEST_F(OtherReleaseTest, FindsARegionWhereItHasAlwaysBeen) {
-  alignas(64) std::byte bytes[4096] = {};
-  const auto region = b_.domain->Register({bytes, sizeof(bytes)}, Access::kRemoteRead).value();
-  const SealedMemory shown = Shown(b_);
-  EXPECT_EQ(Get<uint64_t>(shown, 0), 0x314d4f4454464557u);
-  constexpr size_t kTable = 64 + 8192;
-  EXPECT_EQ(Get<uint64_t>(shown, kTable), 0x3347525446455721u);
-  const uint64_t key = region->remote().key;
-  const size_t entry = kTable + 64 + key % 4096 * 64;
-  EXPECT_EQ(Get<uint64_t>(shown, entry), key);
-  EXPECT_EQ(Get<uint64_t>(shown, entry + 8), reinterpret_cast<uintptr_t>(bytes));
-  EXPECT_EQ(Get<uint64_t>(shown, entry + 16), sizeof(bytes));
-  EXPECT_EQ(Get<uint32_t>(shown, entry + 24), 1u) << "may be read";
 }
 
 }  // namespace

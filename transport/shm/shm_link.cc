@@ -464,11 +464,14 @@ void ShmLink::Submit(ShmOperation* record) {
 ShmLink::Progress ShmLink::CarryOperation(ShmOperation* record) {
   if (record->asks) return CarryAsked(record);
   PeerRegions* const regions = peer_->regions();
-  absl::Status status = peer_->regions_status();
-  if (regions != nullptr && record->bytes > 0) {
+  absl::Status status;
+  if (record->bytes > 0) {
     const uint64_t part = std::min(record->bytes - record->bytes_done, kCopyBytesAtOnce);
-    status = regions->Transfer(record->is_read, record->local + record->bytes_done, part,
-                               record->remote_key, record->remote_offset + record->bytes_done);
+    status =
+        regions == nullptr
+            ? peer_->regions_status()
+            : regions->Transfer(record->is_read, record->local + record->bytes_done, part,
+                                record->remote_key, record->remote_offset + record->bytes_done);
     if (absl::IsUnimplemented(status)) {
       record->asks = true;
       return CarryAsked(record);

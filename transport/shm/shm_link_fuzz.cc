@@ -75,36 +75,30 @@ struct End final : LinkHandler {
 };
 
 // The memory of the peer's domain, all of which is open to it: also what RegionTable keeps to
-// itself (shm_regions.cc has the layout).
+// itself (shm_regions.cc has the layout of its table).
 class PeerMemory {
  public:
   struct Entry {
     uint64_t key, base, length;
-    uint32_t rights, pins;
+    uint32_t rights, unused;
     uint64_t file_identity, file_offset;
     int32_t file_descriptor;
     uint32_t padding[3];
   };
   struct Header {
     uint64_t magic, identity, identity_address;
-    int64_t process_id;
   };
   static_assert(sizeof(Entry) == 64);
 
-  PeerMemory()
-      : domain_(DomainMemory::Create().value()),
-        view_(SealedMemory::Open(domain_->Show(), sizeof(SharedDomainMemory)).value()) {}
   int descriptor() const { return domain_->Show(); }
   RegionTable& regions() const { return domain_->regions(); }
-  Header& header() const { return *reinterpret_cast<Header*>(shared()->regions); }
+  Header& header() const { return *reinterpret_cast<Header*>(domain_->table().data()); }
   Entry& entry(uint64_t key) const {
-    return reinterpret_cast<Entry*>(shared()->regions + 64)[key % RegionTable::kCapacity];
+    return reinterpret_cast<Entry*>(domain_->table().data() + 64)[key % kMaxShmRegions];
   }
 
  private:
-  SharedDomainMemory* shared() const { return reinterpret_cast<SharedDomainMemory*>(view_.data()); }
-  const std::unique_ptr<DomainMemory> domain_;
-  const SealedMemory view_;
+  const std::unique_ptr<DomainMemory> domain_ = DomainMemory::Create().value();
 };
 
 // Memory that stays, so that no input has to make it.
@@ -450,7 +444,7 @@ class Here final : BatchSink {
     }
     peer_->Write(RecordKind::kAnswer, answer);
   }
-  // Any word of the link's memory. (Not of the domain's table: a peer reaches that memory anyway.)
+  // Any word of the link's memory. (Those of the domain's are pages_fuzz's.)
   void Scribble(uint8_t how) {
     auto* const words = reinterpret_cast<std::atomic<uint64_t>*>(peer_->view().operator->());
     size_t at = input_.U16() % (sizeof(SharedLinkMemory) / 8);

@@ -25,7 +25,7 @@ namespace weft {
 
 namespace {
 
-constexpr uint64_t kMagic = 0x3347525446455721;  // "!WEFTRG3"
+constexpr uint64_t kMagic = 0x3447525446455721;  // "!WEFTRG4"
 // How long an engine stands still for pins, which any peer can set: 100 ms at first, which is more
 // than a copy takes whose process has to wait for a processor; and a tenth of its time for ever.
 constexpr uint64_t kPinPatienceNs = 100 * kNsPerMs;
@@ -49,7 +49,7 @@ struct RegionEntry {
   std::atomic<uint64_t> base;
   std::atomic<uint64_t> length;
   std::atomic<uint32_t> rights;
-  std::atomic<uint32_t> pins;  // initiators that are copying
+  uint32_t unused;
   // The same memory in a file that peers may map (FilePlace); file_identity 0: in none.
   std::atomic<uint64_t> file_identity;
   std::atomic<uint64_t> file_offset;
@@ -58,6 +58,7 @@ struct RegionEntry {
 };
 static_assert(sizeof(RegionEntry) == 64);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
+static_assert(sizeof(SharedRegionPins) == size_t{kMaxShmRegions} * 64);
 
 uint32_t RightsOf(Access access) {
   switch (access) {
@@ -79,9 +80,8 @@ struct SharedRegionTable {
   uint64_t magic;
   uint64_t identity;          // a random number...
   uint64_t identity_address;  // ...that stands at this address of the process
-  int64_t process_id;         // in its own namespace
-  uint64_t padding[4];
-  RegionEntry entries[RegionTable::kCapacity];
+  uint64_t padding[5];
+  RegionEntry entries[kMaxShmRegions];
 };
 static_assert(sizeof(SharedRegionTable) == RegionTable::kBytes);
 
@@ -95,29 +95,25 @@ void CopyMapped(bool is_read, std::byte* local, std::byte* mapped, uint64_t byte
   }
 }
 
-uint32_t PlaceOf(uint64_t key) { return static_cast<uint32_t>(key % RegionTable::kCapacity); }
+uint32_t PlaceOf(uint64_t key) { return static_cast<uint32_t>(key % kMaxShmRegions); }
 
 }  // namespace
 
 // --- the target --------------------------------------------------------------------------------
 
-RegionTable::RegionTable(std::byte* shared, const Clock* clock)
-    : table_(reinterpret_cast<SharedRegionTable*>(shared)),
+RegionTable::RegionTable(std::byte* table, SharedRegionPins* pins, const Clock* clock)
+    : table_(reinterpret_cast<SharedRegionTable*>(table)),
+      pins_(pins),
       identity_(std::make_unique<uint64_t>(SecureRandom64())),
-      own_(kCapacity),
+      own_(kMaxShmRegions),
       clock_(clock),
       patience_ns_(kPinPatienceNs),
       refilled_ns_(clock->NowNs()) {
-  WriteHeader();
-  free_.reserve(kCapacity);
-  for (uint32_t place = kCapacity; place-- > 0;) free_.push_back(place);
-}
-
-void RegionTable::WriteHeader() {
   table_->identity = *identity_;
   table_->identity_address = reinterpret_cast<uintptr_t>(identity_.get());
-  table_->process_id = getpid();
   table_->magic = kMagic;
+  free_.reserve(kMaxShmRegions);
+  for (uint32_t place = kMaxShmRegions; place-- > 0;) free_.push_back(place);
 }
 
 absl::StatusOr<uint64_t> RegionTable::NewKey() {
@@ -127,12 +123,12 @@ absl::StatusOr<uint64_t> RegionTable::NewKey() {
   }
   if (free_.empty()) {
     return absl::ResourceExhaustedError(
-        absl::StrCat(kCapacity, " regions are open for remote access in this domain"));
+        absl::StrCat(kMaxShmRegions, " regions are open for remote access in this domain"));
   }
   const uint32_t place = free_.back();
   free_.pop_back();
-  uint64_t key = SecureRandom64() / kCapacity * kCapacity + place;
-  if (key == 0) key += kCapacity;  // 0 means: nothing here
+  uint64_t key = SecureRandom64() / kMaxShmRegions * kMaxShmRegions + place;
+  if (key == 0) key += kMaxShmRegions;  // 0 means: nothing here
   return key;
 }
 
@@ -157,7 +153,7 @@ std::byte* RegionTable::Find(bool is_read, uint64_t key, uint64_t offset, uint64
 }
 
 bool RegionTable::AwaitUnpinned(uint32_t place) {
-  const std::atomic<uint32_t>& pins = table_->entries[place].pins;
+  const std::atomic<uint32_t>& pins = pins_->of[place].pins;
   if (pins.load() == 0) return true;
   const uint64_t begin_ns = clock_->NowNs();
   patience_ns_ =
@@ -190,15 +186,15 @@ bool RegionTable::Withdraw(uint64_t key) {
 
 // --- the initiator -----------------------------------------------------------------------------
 
-absl::StatusOr<std::unique_ptr<PeerRegions>> PeerRegions::Open(std::byte* shared,
+absl::StatusOr<std::unique_ptr<PeerRegions>> PeerRegions::Open(const std::byte* table,
+                                                               SharedRegionPins* pins,
                                                                int32_t process_id,
                                                                const CopyWays& ways) {
-  auto* const table = reinterpret_cast<SharedRegionTable*>(shared);
-  if (table->magic != kMagic) {
+  const auto* const shared = reinterpret_cast<const SharedRegionTable*>(table);
+  if (shared->magic != kMagic) {
     return absl::UnimplementedError("the peer's table of regions has another layout");
   }
-  if (process_id == 0) process_id = static_cast<int32_t>(table->process_id);
-  std::unique_ptr<PeerRegions> regions(new PeerRegions(table, process_id, ways.mappings));
+  std::unique_ptr<PeerRegions> regions(new PeerRegions(shared, pins, process_id, ways.mappings));
 #ifdef SYS_pidfd_open
   regions->process_fd_ = static_cast<int>(syscall(SYS_pidfd_open, regions->process_id_, 0));
 #endif
@@ -260,11 +256,11 @@ absl::Status PeerRegions::Copy(bool is_read, std::byte* local, uint64_t bytes,
   return absl::OkStatus();
 }
 
-// Each word is read once: the peer could change it between a check and its use.
+// Each word is read once: its owner could change it between a check and its use.
 WEFT_INLINE PeerRegions::Range PeerRegions::PinRange(bool is_read, uint64_t key, uint64_t offset,
                                                      uint64_t bytes) {
-  RegionEntry& entry = table_->entries[PlaceOf(key)];
-  entry.pins.fetch_add(1);
+  const RegionEntry& entry = table_->entries[PlaceOf(key)];
+  pins_->of[PlaceOf(key)].pins.fetch_add(1);
   const uint64_t length = entry.length.load();
   const uint64_t base = entry.base.load();
   FilePlace place;
@@ -281,9 +277,8 @@ WEFT_INLINE PeerRegions::Range PeerRegions::PinRange(bool is_read, uint64_t key,
 // A copy's loads and stores are over before the target sees the pin gone. True: and then the key
 // was still there, so the target has not given up waiting for the pin.
 WEFT_INLINE bool PeerRegions::Unpin(uint64_t key) {
-  RegionEntry& entry = table_->entries[PlaceOf(key)];
-  entry.pins.fetch_sub(1);
-  return entry.key.load() == key;
+  pins_->of[PlaceOf(key)].pins.fetch_sub(1);
+  return table_->entries[PlaceOf(key)].key.load() == key;
 }
 
 absl::Status PeerRegions::Transfer(bool is_read, std::byte* local, uint64_t bytes, uint64_t key,

@@ -4,9 +4,10 @@
 // call, at once, whether the other sleeps or not. All that is needed is to know where a key's
 // memory lies.
 //
-// So each shm domain publishes the regions that it registered for remote access in a table in
-// memory that its peers map (domain_memory.h), and peers look keys up there. A key's low bits are
-// its place in the table, the others are random.
+// So each shm domain publishes the regions that it registered for remote access in a table that its
+// peers map for reading only, and peers look keys up there. They say that they are copying by
+// counting in a pin, one for each place of the table, in memory that they may write to
+// (domain_memory.h). A key's low bits are its place in the table, the others are random.
 //
 // A region that lies in a file in memory (transport/memory_file.h), as those of pools do, is
 // published with the file and its place there. The initiator maps the file, once, and copies by
@@ -15,7 +16,7 @@
 //
 // Where neither works (the kernel does not permit it: Yama's ptrace_scope, containers), Transfer()
 // says UNIMPLEMENTED, and the target is asked (asked_copies.h); it looks into its own notes
-// (Find()).
+// (Find()). So it is where the table itself cannot be opened.
 //
 //   target     Publish()  key visible      Withdraw()  key := 0, then waits until pins are 0
 //   initiator  Transfer() pins + 1, key still there?, copy, pins - 1, key still there?
@@ -32,7 +33,9 @@
 // Threads: each object one engine's; the shared memory any.
 // Trust: processes of one user may read and write each other's memory anyway. Bounds and rights
 //   are checked by the initiator; that protects against mistakes, not against enemies with the
-//   same user id.
+//   same user id. Where a peer that makes mistakes writes, it harms no other: the table is its
+//   owner's alone to write. False pins delay the end of a region, as above; and one that is taken
+//   away while another peer copies lets the owner go on before that copy is over, which then fails.
 #pragma once
 
 #include <atomic>
@@ -47,6 +50,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "core/bytes.h"
+#include "core/cache_line.h"
 #include "core/clock.h"
 #include "transport/operation.h"
 #include "transport/region.h"
@@ -55,22 +59,28 @@
 
 namespace weft {
 
+// Regions open for remote access at once, in one domain: 256 KiB of table, and as much of pins.
+inline constexpr uint32_t kMaxShmRegions = 4096;
+
 struct SharedRegionTable;  // layout: shm_regions.cc
+
+// By place in the table. Peers count in them; anything else may be written there, too.
+struct SharedRegionPins {
+  struct alignas(kCacheLineBytes) Line {
+    std::atomic<uint32_t> pins;  // initiators that are copying
+  };
+  Line of[kMaxShmRegions];
+};
 
 class RegionTable final {
  public:
-  // Regions open for remote access at once, in one domain. A table of 256 KiB.
-  static constexpr uint32_t kCapacity = 4096;
-  // Of shared memory, at a multiple of 64.
-  static constexpr size_t kBytes = 64 + size_t{kCapacity} * 64;
+  // Of the table, at a multiple of 64.
+  static constexpr size_t kBytes = 64 + size_t{kMaxShmRegions} * 64;
 
-  // Publishes in `shared`, which is kBytes of zeros and outlives this.
-  explicit RegionTable(std::byte* shared, const Clock* clock = &Clock::Real());
+  // Publishes in `table`, which is kBytes of zeros. It outlives this, and so do `pins`, zeros too.
+  RegionTable(std::byte* table, SharedRegionPins* pins, const Clock* clock = &Clock::Real());
   RegionTable(const RegionTable&) = delete;
   RegionTable& operator=(const RegionTable&) = delete;
-
-  // What the table begins with. The constructor has written it; peers may have written over it.
-  void WriteHeader();
 
   // A fresh random key with a place of its own. RESOURCE_EXHAUSTED when the table is full.
   absl::StatusOr<uint64_t> NewKey();
@@ -95,6 +105,7 @@ class RegionTable final {
   bool AwaitUnpinned(uint32_t place);
 
   SharedRegionTable* const table_;
+  SharedRegionPins* const pins_;
   std::unique_ptr<uint64_t> identity_;  // a number at an address of ours: who can read it there
                                         // has the right process and the right to read
   std::vector<Own> own_;                // by place
@@ -108,9 +119,11 @@ class RegionTable final {
 
 class PeerRegions {
  public:
-  // Tries to read from the process whose table `shared` is; it outlives this. `process_id`: as
-  // the kernel vouched for it; 0: as the peer says. UNIMPLEMENTED: another layout.
-  static absl::StatusOr<std::unique_ptr<PeerRegions>> Open(std::byte* shared, int32_t process_id,
+  // Tries to read from the process whose table and pins these are; they outlive this. `process_id`:
+  // as the kernel vouched for it. UNIMPLEMENTED: another layout.
+  static absl::StatusOr<std::unique_ptr<PeerRegions>> Open(const std::byte* table,
+                                                           SharedRegionPins* pins,
+                                                           int32_t process_id,
                                                            const CopyWays& ways);
   ~PeerRegions();
   PeerRegions(const PeerRegions&) = delete;
@@ -142,8 +155,13 @@ class PeerRegions {
     uint64_t address = 0;         // in the peer
   };
 
-  PeerRegions(SharedRegionTable* table, int32_t process_id, bool may_map)
-      : table_(table), process_id_(process_id), may_map_(may_map), files_(process_id) {}
+  PeerRegions(const SharedRegionTable* table, SharedRegionPins* pins, int32_t process_id,
+              bool may_map)
+      : table_(table),
+        pins_(pins),
+        process_id_(process_id),
+        may_map_(may_map),
+        files_(process_id) {}
   // Pinned, granted or not, until Unpin().
   Range PinRange(bool is_read, uint64_t key, uint64_t offset, uint64_t bytes);
   bool Unpin(uint64_t key);
@@ -151,7 +169,8 @@ class PeerRegions {
   absl::Status CheckIdentity() const;
   absl::Status Copy(bool is_read, std::byte* local, uint64_t bytes, uint64_t remote) const;
 
-  SharedRegionTable* const table_;
+  const SharedRegionTable* const table_;
+  SharedRegionPins* const pins_;
   const int32_t process_id_;
   const bool may_map_;
   absl::Status system_calls_;  // OK: they work

@@ -33,16 +33,26 @@ MappedMemory Map(MappedMemoryOptions::Source source) {
   return *std::move(memory);
 }
 
-// Where a table lives: zeros that children of this process share.
+// Where a table and its pins lie: zeros that children of this process share.
 class SharedZeros {
  public:
   SharedZeros()
-      : begin_(static_cast<std::byte*>(mmap(nullptr, RegionTable::kBytes, PROT_READ | PROT_WRITE,
-                                            MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
-  ~SharedZeros() { munmap(begin_, RegionTable::kBytes); }
-  std::byte* get() const { return begin_; }
+      : begin_(static_cast<std::byte*>(
+            mmap(nullptr, kAll, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  ~SharedZeros() { munmap(begin_, kAll); }
+  std::byte* table() const { return begin_; }
+  SharedRegionPins* pins() const {
+    return reinterpret_cast<SharedRegionPins*>(begin_ + RegionTable::kBytes);
+  }
+  void FillTable(std::byte value) const { std::fill_n(begin_, RegionTable::kBytes, value); }
+  void FillPins(std::byte value) const {
+    std::fill_n(begin_ + RegionTable::kBytes, sizeof(SharedRegionPins), value);
+  }
+  // Of nobody's.
+  std::byte* last() const { return begin_ + kAll - 1; }
 
  private:
+  static constexpr size_t kAll = RegionTable::kBytes + sizeof(SharedRegionPins);
   std::byte* const begin_;
 };
 
@@ -54,9 +64,9 @@ struct Way {
 
 class ShmRegionsTest : public testing::TestWithParam<Way> {
  protected:
-  ShmRegionsTest() : table_(zeros_.get()), memory_(Map(GetParam().source)) {
+  ShmRegionsTest() : table_(zeros_.table(), zeros_.pins()), memory_(Map(GetParam().source)) {
     std::fill(memory_.bytes().begin(), memory_.bytes().end(), std::byte{1});
-    peer_ = *PeerRegions::Open(zeros_.get(), getpid(), GetParam().ways);
+    peer_ = *PeerRegions::Open(zeros_.table(), zeros_.pins(), getpid(), GetParam().ways);
   }
 
   uint64_t Publish(MutableByteSpan memory, Access access) {
@@ -96,8 +106,7 @@ TEST_P(ShmRegionsTest, RightsAndBoundsHold) {
   for (const absl::Status& status :
        {Write(readable, 0, 8), Read(writable, 0, 8), Read(readable, 993, 8),
         Read(readable, 1001, 0), Read(readable, ~uint64_t{0} - 3, 8),
-        Write(writable, kBytes - 4096, 1), Read(0, 0, 8),
-        Read(readable + RegionTable::kCapacity, 0, 8)}) {
+        Write(writable, kBytes - 4096, 1), Read(0, 0, 8), Read(readable + kMaxShmRegions, 0, 8)}) {
     EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
   }
   EXPECT_EQ(here_, before);
@@ -129,21 +138,21 @@ TEST_P(ShmRegionsTest, MappedMemoryIsMovedByOneCallUnderTheSameChecks) {
   EXPECT_FALSE(move(true, {key, 993, 8}));
   EXPECT_FALSE(move(true, {key, ~uint64_t{0} - 3, 8}));
   EXPECT_FALSE(move(true, {0, 0, 8}));
-  EXPECT_FALSE(move(true, {key + RegionTable::kCapacity, 0, 8}));
+  EXPECT_FALSE(move(true, {key + kMaxShmRegions, 0, 8}));
   ASSERT_TRUE(table_.Withdraw(key)) << "each look let go of its pin";
   EXPECT_FALSE(move(true, {key, 0, 8}));
   EXPECT_EQ(memory_.bytes()[0], std::byte{1});
 }
 
-// Peers can write into the table. An owner that believed it would end, or write where it should
-// not.
+// Before Linux 5.1 a peer could map the table for writing. An owner that believed what stands there
+// would end, or write where it should not.
 TEST_P(ShmRegionsTest, AnOwnerDoesNotBelieveItsOwnTable) {
   const uint64_t key = Publish(memory_.bytes(), Access::kRemoteRead);
-  const std::vector<std::byte> saved(zeros_.get() + 64, zeros_.get() + RegionTable::kBytes);
-  std::fill(zeros_.get() + 64, zeros_.get() + RegionTable::kBytes, std::byte{0xee});
+  zeros_.FillTable(std::byte{0xee});
+  zeros_.FillPins(std::byte{0xee});
   EXPECT_EQ(table_.Find(/*is_read=*/true, key, 0, 8), memory_.bytes().data());
   EXPECT_EQ(table_.Find(/*is_read=*/false, key, 0, 8), nullptr);
-  std::copy(saved.begin(), saved.end(), zeros_.get() + 64);
+  zeros_.FillPins(std::byte{0});
   EXPECT_TRUE(table_.Withdraw(key));
   EXPECT_EQ(table_.Find(/*is_read=*/true, key, 0, 8), nullptr);
 }
@@ -185,11 +194,11 @@ class LookedAtClock final : public Clock {
 TEST(RegionTable, PinsOfALiarCostLittleTimeAndNoPlaces) {
   const SharedZeros zeros;
   const LookedAtClock clock;
-  RegionTable table(zeros.get(), &clock);
+  RegionTable table(zeros.table(), zeros.pins(), &clock);
   const uint64_t any = *table.NewKey();
-  std::fill(zeros.get() + 64, zeros.get() + RegionTable::kBytes, std::byte{0xee});
+  zeros.FillPins(std::byte{0xee});
   std::byte memory[64];
-  constexpr uint64_t kRegions = 2 * RegionTable::kCapacity;
+  constexpr uint64_t kRegions = 2 * kMaxShmRegions;
   for (uint64_t i = 0; i < kRegions; ++i) {
     const absl::StatusOr<uint64_t> key = table.NewKey();
     ASSERT_TRUE(key.ok()) << i << ": " << key.status();
@@ -199,10 +208,10 @@ TEST(RegionTable, PinsOfALiarCostLittleTimeAndNoPlaces) {
   // Looks, a millisecond each: one for each region, and one more at most where patience is left.
   EXPECT_LT(clock.NowNs() / kNsPerMs, 2 * kRegions + 200);
 
-  std::fill(zeros.get() + 64, zeros.get() + RegionTable::kBytes, std::byte{0});
+  zeros.FillPins(std::byte{0});
   table.Publish(any, MutableByteSpan(memory), Access::kRemoteRead);
   EXPECT_TRUE(table.Withdraw(any));
-  for (uint32_t i = 0; i < RegionTable::kCapacity; ++i) ASSERT_TRUE(table.NewKey().ok()) << i;
+  for (uint32_t i = 0; i < kMaxShmRegions; ++i) ASSERT_TRUE(table.NewKey().ok()) << i;
   EXPECT_TRUE(absl::IsResourceExhausted(table.NewKey().status())) << "each place once";
 }
 
@@ -228,9 +237,10 @@ struct Stopped {
 TEST(RegionTable, ACopyThatEndsBehindTheEndOfItsRegionHasFailed) {
   const SharedZeros zeros;
   const LookedAtClock clock;
-  RegionTable table(zeros.get(), &clock);
+  RegionTable table(zeros.table(), zeros.pins(), &clock);
   const MappedMemory memory = Map(MappedMemoryOptions::Source::kMemfd);
-  const auto peer = *PeerRegions::Open(zeros.get(), getpid(), CopyWays{true, false});
+  const auto peer =
+      *PeerRegions::Open(zeros.table(), zeros.pins(), getpid(), CopyWays{true, false});
   const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   void* const page = mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                           /*fd=*/-1, /*offset=*/0);
@@ -265,10 +275,10 @@ TEST(RegionTable, ACopyThatEndsBehindTheEndOfItsRegionHasFailed) {
 TEST_P(ShmRegionsTest, AKilledOwnersMemoryIsUnavailable) {
   const uint64_t key = Publish(memory_.bytes(), Access::kRemoteReadWrite);
   SharedZeros zeros;
-  std::byte* const ready = zeros.get() + RegionTable::kBytes - 1;
+  std::byte* const ready = zeros.last();
   const pid_t child = fork();
   if (child == 0) {
-    RegionTable table(zeros.get());
+    RegionTable table(zeros.table(), zeros.pins());
     MappedMemory own = Map(GetParam().source);
     own.bytes()[5] = std::byte{55};
     table.Publish(key, own.bytes(), Access::kRemoteRead);
@@ -276,7 +286,7 @@ TEST_P(ShmRegionsTest, AKilledOwnersMemoryIsUnavailable) {
     for (;;) pause();
   }
   while (std::atomic_ref<uint8_t>(*reinterpret_cast<uint8_t*>(ready)).load() == 0) usleep(100);
-  auto opened = PeerRegions::Open(zeros.get(), child, GetParam().ways);
+  auto opened = PeerRegions::Open(zeros.table(), zeros.pins(), child, GetParam().ways);
   ASSERT_TRUE(opened.ok()) << opened.status();
   peer_ = *std::move(opened);
   ASSERT_TRUE(Read(key, 5, 1).ok());
@@ -305,7 +315,7 @@ INSTANTIATE_TEST_SUITE_P(
 // to that cannot be.
 TEST(CopyWaysTest, AFileThatPeersMayOnlyReadIsWrittenAnotherWay) {
   const SharedZeros zeros;
-  RegionTable table(zeros.get());
+  RegionTable table(zeros.table(), zeros.pins());
   MappedMemoryOptions options;
   options.source = MappedMemoryOptions::Source::kMemfd;
   options.peers_may_write = false;
@@ -313,9 +323,10 @@ TEST(CopyWaysTest, AFileThatPeersMayOnlyReadIsWrittenAnotherWay) {
   const uint64_t key = *table.NewKey();
   table.Publish(key, memory.bytes(), Access::kRemoteReadWrite);
   std::byte here[8] = {std::byte{1}};
-  const auto mapping = *PeerRegions::Open(zeros.get(), getpid(), CopyWays{true, false});
+  const auto mapping =
+      *PeerRegions::Open(zeros.table(), zeros.pins(), getpid(), CopyWays{true, false});
   EXPECT_TRUE(absl::IsUnimplemented(mapping->Transfer(/*is_read=*/false, here, 8, key, 0)));
-  const auto both = *PeerRegions::Open(zeros.get(), getpid(), CopyWays{true, true});
+  const auto both = *PeerRegions::Open(zeros.table(), zeros.pins(), getpid(), CopyWays{true, true});
   EXPECT_TRUE(both->Transfer(/*is_read=*/false, here, 8, key, 0).ok());
   EXPECT_EQ(memory.bytes()[0], std::byte{1});
   EXPECT_TRUE(mapping->Transfer(/*is_read=*/true, here, 8, key, 8).ok());
@@ -324,11 +335,12 @@ TEST(CopyWaysTest, AFileThatPeersMayOnlyReadIsWrittenAnotherWay) {
 
 TEST(CopyWaysTest, MemoryThatCannotBeReachedIsLeftToItsOwner) {
   const SharedZeros zeros;
-  RegionTable table(zeros.get());
+  RegionTable table(zeros.table(), zeros.pins());
   const MappedMemory memory = Map(MappedMemoryOptions::Source::kAnonymous);
   const uint64_t key = *table.NewKey();
   table.Publish(key, memory.bytes(), Access::kRemoteRead);
-  const auto peer = *PeerRegions::Open(zeros.get(), getpid(), CopyWays{true, false});
+  const auto peer =
+      *PeerRegions::Open(zeros.table(), zeros.pins(), getpid(), CopyWays{true, false});
   std::byte here[8];
   EXPECT_TRUE(absl::IsUnimplemented(peer->Transfer(/*is_read=*/true, here, 8, key, 0)));
   EXPECT_TRUE(absl::IsPermissionDenied(peer->Transfer(/*is_read=*/false, here, 8, key, 0)));

@@ -114,6 +114,7 @@ struct Side final : BatchSink {
     peer.address = other.domain->address();
     peer.nonce = nonce;
     if (domain->path().kind == PathKind::kShm) {
+      peer.process_id = getpid();
       peer.host_descriptor = other.domain->host_descriptor();
       peer.memory_descriptor = LinkMemoryInHand::Of(nonce, domain.get());
     }
