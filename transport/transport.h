@@ -49,9 +49,9 @@ class Listener {
   virtual const std::string& address() const = 0;
   // It listens at an address that other hosts may reach: not 127.0.0.0/8, [::1] or a Unix socket.
   virtual bool is_beyond_host() const { return false; }
-  // Descriptors of as many connections as ListenOptions::max_connections, and of strangers
-  // (newcomers.h); handshakes, of up to five each for a moment, are not counted. 0: none, as in the
-  // simulated network.
+  // Descriptors of as many connections as ListenOptions::max_connections, and of strangers;
+  // handshakes, of up to five each for a moment, are not counted. 0: none, as in the simulated
+  // network.
   virtual uint64_t descriptors_wanted() const { return 0; }
   // For other engines to take part (Transport::JoinListener()); null: they cannot, in this network.
   virtual std::shared_ptr<SharedListener> shared() const { return nullptr; }

@@ -185,8 +185,7 @@ void BlockService::ChangeRange(Call call, Change change) {
           return call.Finish(absl::CancelledError("the client has given up: not carried out"));
         absl::Status changed = change(device_, call.request());
         if (!changed.ok() || !call.request().durable()) return call.Finish(std::move(changed));
-        FlushAndThen([call = std::move(call), ticket = std::move(ticket)](
-                         const absl::Status& flushed) mutable { call.Finish(flushed); });
+        FinishWithFlush(std::move(call), std::move(ticket));
       });
 }
 
@@ -230,8 +229,17 @@ void BlockService::StartExtents(UnaryCall<wire::ExtentsRequest, wire::ExtentsRep
 void BlockService::StartFlush(UnaryCall<wire::FlushRequest, wire::FlushReply> call) {
   absl::StatusOr<Ticket> ticket = Admit(call.request().session(), 0, 0, Kind::kReads);
   if (!ticket.ok()) return call.Finish(ticket.status());
-  FlushAndThen([call = std::move(call), ticket = *std::move(ticket)](
-                   const absl::Status& flushed) mutable { call.Finish(flushed); });
+  FinishWithFlush(std::move(call), *std::move(ticket));
+}
+
+// One that failed meanwhile, on behalf of others, has lost what this one was to bring out, and the
+// system says so once.
+template <class Call>
+void BlockService::FinishWithFlush(Call call, Ticket ticket) {
+  FlushAndThen([this, call = std::move(call),
+                ticket = std::move(ticket)](const absl::Status& flushed) mutable {
+    call.Finish(flushed.ok() && ticket->epoch != device_.epoch() ? SessionOver() : flushed);
+  });
 }
 
 void BlockService::FlushAndThen(Function<void(const absl::Status&)> done) {

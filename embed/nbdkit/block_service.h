@@ -83,6 +83,9 @@ class BlockService final : public wire::Block::Service {
   // device and the request on range_thread_. If it is to be durable it ends with the next flush.
   template <class Call, class Change>
   void ChangeRange(Call call, Change change);
+  // Finishes it with such a flush's status; ABORTED: another one has failed since it was admitted.
+  template <class Call>
+  void FinishWithFlush(Call call, Ticket ticket);
   // `done` with the status of a flush that begins after this. Any thread.
   void FlushAndThen(Function<void(const absl::Status&)> done);
   void ReadInline(UnaryCall<wire::ReadRequest, wire::ReadReply> call, Ticket ticket);

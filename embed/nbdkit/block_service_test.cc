@@ -447,6 +447,25 @@ TEST_F(BlockServiceTest, AFlushThatFailsEndsTheSessionsOfAllClients) {
   EXPECT_NE(second->told().epoch(), epoch);
 }
 
+// One that waited for its turn meanwhile was told of the next flush, which succeeds: its client
+// counted as flushed what was lost.
+TEST_F(BlockServiceTest, AFlushThatFailsFailsThoseThatWaitBehindItAsWell) {
+  const auto first = Attached('a');
+  const auto second = Attached('b');
+  EXPECT_TRUE(second->Write(0, "lost").ok());
+  device_.FailOneFlush();
+  device_.Hold(MemoryDevice::Held::kFlushes);
+  auto failing = first->BeginFlush();
+  device_.AwaitHeld(1);
+  auto flush = second->BeginFlush();
+  auto zero = second->BeginZero(4, 1, /*durable=*/true);
+  EXPECT_TRUE(second->Zero(5, 1).ok()) << "the one before it waits for a flush";
+  device_.Go();
+  EXPECT_THAT(failing.get(), Is(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(flush.get(), Is(absl::StatusCode::kAborted));
+  EXPECT_THAT(zero.get(), Is(absl::StatusCode::kAborted));
+}
+
 TEST_F(BlockServiceTest, AClientsIdHasItsLength) {
   const auto channel = *Channel::Open(server_.address());
   const wire::Block::Stub stub(*channel);

@@ -44,6 +44,10 @@ class MemoryDevice final : public BlockDevice {
   void FailFlushes(bool fail) {
     Set([&] { fails_ = fail; });
   }
+  // As fdatasync(2) has it: one is told, and the next one succeeds.
+  void FailOneFlush() {
+    Set([this] { fails_once_ = true; });
+  }
   // The host was started again.
   void ChangeEpoch() {
     Set([this] { ++epoch_; });
@@ -93,7 +97,7 @@ class MemoryDevice final : public BlockDevice {
   absl::Status Flush() override {
     const auto lock = Wait(Held::kFlushes);
     ++flushes_;
-    if (!fails_) return absl::OkStatus();
+    if (!fails_ && !std::exchange(fails_once_, false)) return absl::OkStatus();
     ++epoch_;
     return absl::DataLossError("flush: the medium has failed");
   }
@@ -144,6 +148,7 @@ class MemoryDevice final : public BlockDevice {
   uint64_t epoch_ = 1;
   Held held_ = Held::kNothing;
   bool fails_ = false;
+  bool fails_once_ = false;
   int waiting_ = 0;
   int flushes_ = 0;
   int writes_ = 0;
