@@ -152,6 +152,34 @@ TEST_F(ServerConnectionsTest, OneHasNoMoreThanItsNumberAndComesAgain) {
   EXPECT_TRUE(stub.Echo(Data(), &reply).ok());
 }
 
+// A client that closed its connection had its place back at once, and the server kept the calls
+// that it had left behind for as long as their handlers ran: who came again and again made it keep
+// any number of them.
+TEST_F(ServerConnectionsTest, WhoLeavesRunningCallsBehindFindsAnEndOfPlaces) {
+  ServerOptions options;
+  options.max_connections = 2;
+  StartServer(options);
+  std::deque<Outcome> outcomes;
+  const auto leave_one_behind = [&] {
+    Engine& engine = network_.Node(StrCat("client", outcomes.size()));
+    const auto channel = Channel::Open(CoreOf(engine), "sim:server", {.connect_at_once = false});
+    Outcome& outcome = outcomes.emplace_back();
+    const size_t before = service_.held.size();
+    Probe::Stub(**channel).Hold(Data(), &outcome.reply, {}, outcome.Callback());
+    EXPECT_TRUE(RunUntil([&] { return outcome.done() || service_.held.size() > before; }));
+    return !outcome.done();
+  };
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(leave_one_behind()) << *outcomes.back().status;
+  EXPECT_EQ(server_->stats().connections, 4u);
+  EXPECT_FALSE(leave_one_behind());
+  EXPECT_NE(outcomes.back().status->ToString().find("ServerOptions::max_connections"),
+            std::string::npos)
+      << *outcomes.back().status;
+  while (!service_.held.empty()) service_.Release();
+  ASSERT_TRUE(RunUntil([&] { return server_->stats().connections == 0; }));
+  ExpectServedAt("other");
+}
+
 TEST_F(ServerConnectionsTest, MoreThanThereAreIsNoNumberForOne) {
   ServerOptions options;
   options.max_connections_of_one = options.max_connections + 1;

@@ -20,6 +20,11 @@
 namespace weft {
 namespace {
 
+// Connections for each of max_connections, on one engine: one that is open, and one that has closed
+// and whose calls still run. Higher: clients that connect again while handlers are slow are refused
+// later, and hostile ones make a server keep more.
+constexpr uint32_t kConnectionsForPlace = 2;
+
 // Descriptors that this process has now; 0: it cannot be told.
 uint64_t OpenDescriptors() {
   DIR* const folder = ::opendir("/proc/self/fd");
@@ -391,6 +396,13 @@ void ServerCore::AddStats(bool waits, ServerStats* sum) {
 
 absl::StatusOr<ConnectionHandler*> ServerCore::OnIncoming(Connection& connection) {
   if (draining()) return absl::UnavailableError("the server is shutting down");
+  // Who closes a connection has its place back, and what it has left behind runs on.
+  if (stats_.connections / kConnectionsForPlace >= options_.max_connections) {
+    return absl::ResourceExhaustedError(StrCat(
+        "the server has ", uint32_t{stats_.connections},
+        " connections that are open, or closed with calls that still run: ", kConnectionsForPlace,
+        " times ServerOptions::max_connections"));
+  }
   rpc::ClientHello hello;  // one that cannot be decoded is refused when it is open
   if (hello.ParseFromString(connection.peer_hello()) && hello.has_peer()) {
     WEFT_RETURN_IF_ERROR(CheckClientHello(hello));
