@@ -54,8 +54,7 @@ class alignas(kCacheLineBytes) ClientCalls final : public ConnectionHandler {
  public:
   enum class Sent : uint8_t { kYes = 1, kNotNow = 2, kCompleted = 3 };
 
-  // `front`: of the channel that this is one of several connections of, to one of many servers or
-  // of a Bridge; outlives this. Null: it is the channel's own.
+  // `front`: as ClientConnection's; outlives this.
   ClientCalls(ClientCallsHost* host, EngineCore& engine, const std::string& address,
               const ChannelOptions& options, ClientCalls* front = nullptr);
   ~ClientCalls();
