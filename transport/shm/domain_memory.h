@@ -14,9 +14,8 @@
 // to be mapped or not. Where they cannot, they ask the domain for all copies (asked_copies.h).
 //
 // Threads: the layout, any; each object one engine's.
-// Trust: a peer may write anything into the memory, at any time. It can delay others
-// (ready_flags.h,
-//   pins), and it reaches what processes of one user reach anyway (shm_regions.h). It cannot crash
+// Trust: a peer may write anything into the memory, at any time. It can delay others, by flags and
+//   pins, and it reaches what processes of one user reach anyway (shm_regions.h). It cannot crash
 //   or stop the domain, nor pass for another, nor spoil another's transfers.
 #pragma once
 
