@@ -32,6 +32,8 @@ namespace {
 
 // Of simulated time, for what takes a second or two: a guard against a cluster that hangs.
 constexpr unsigned kLimitMs = 60'000;
+// As soon as libraft's cluster lets a member ask for votes.
+constexpr unsigned kElectionMs = 1000;
 // An election that does not come by itself: longer than any story takes.
 constexpr unsigned kNoElectionMs = 1'000'000;
 
@@ -120,23 +122,30 @@ class Cluster {
   void AddFourthAlone() {
     ASSERT_EQ(AddFourth(0), 0);
     ASSERT_EQ(member(0).configuration.n, 4u);
-    const raft_index index = raft_last_index(&member(0));
-    for (int step = 0; member(0).last_stored < index; ++step) {
-      ASSERT_LT(step, 1000);
+    AwaitStored(0, raft_last_index(&member(0)));
+  }
+  // On member i's disk.
+  void AwaitStored(unsigned i, raft_index index) {
+    for (int step = 0; member(i).last_stored < index; ++step) {
+      ASSERT_LT(step, 10'000);
       raft_fixture_step(&fixture_);
     }
   }
+  // Between two members nothing arrives any more.
+  void Separate(unsigned a, unsigned b) {
+    raft_fixture_saturate(&fixture_, a, b);
+    raft_fixture_saturate(&fixture_, b, a);
+  }
+  void Join(unsigned a, unsigned b) {
+    raft_fixture_desaturate(&fixture_, a, b);
+    raft_fixture_desaturate(&fixture_, b, a);
+  }
+  // Member 0 alone.
   void CutOff() {
-    for (const unsigned other : {1, 2}) {
-      raft_fixture_saturate(&fixture_, 0, other);
-      raft_fixture_saturate(&fixture_, other, 0);
-    }
+    for (const unsigned other : {1, 2}) Separate(0, other);
   }
   void Heal() {
-    for (const unsigned other : {1, 2}) {
-      raft_fixture_desaturate(&fixture_, 0, other);
-      raft_fixture_desaturate(&fixture_, other, 0);
-    }
+    for (const unsigned other : {1, 2}) Join(0, other);
   }
   // Members 1 and 2 elect 1, and commit so many entries.
   void GoOnWithout0(int entries) {
@@ -281,17 +290,18 @@ void SnapshotDuringAChange(Cluster& cluster) {
   };
   raft_set_snapshot_threshold(&cluster.member(0), 1);
   cluster.Propose(0);
+  const raft_index entry = raft_last_index(&cluster.member(0));
   for (const unsigned other : {1, 2}) {
     ASSERT_TRUE(raft_fixture_step_until_delivered(cluster.fixture(), 0, other, kLimitMs));
   }
-  ASSERT_EQ(cluster.member(0).last_stored, 2u);
-  ASSERT_EQ(raft_last_applied(&cluster.member(0)), 1u) << "nobody has answered yet";
+  ASSERT_EQ(cluster.member(0).last_stored, entry);
+  ASSERT_EQ(raft_last_applied(&cluster.member(0)), entry - 1) << "nobody has answered yet";
   // The answers come; the change, which is not sent and long in being stored, is under way when the
   // snapshot is taken.
   for (const unsigned other : {1, 2}) raft_fixture_saturate(cluster.fixture(), 0, other);
   raft_fixture_set_disk_latency(cluster.fixture(), 0, 500);
   ASSERT_EQ(cluster.AddFourth(0), 0);
-  ASSERT_TRUE(raft_fixture_step_until_applied(cluster.fixture(), 0, 2, kLimitMs));
+  ASSERT_TRUE(raft_fixture_step_until_applied(cluster.fixture(), 0, entry, kLimitMs));
 }
 
 // And the change goes.
@@ -583,6 +593,89 @@ TEST(LibraftDefects, WithTheRepairItLeadsWithIt) {
   cluster.Repair();
   LeaderGoesBeforeTheDiskHasAChange(cluster);
   EXPECT_EQ(cluster.member(1).configuration.n, 4u);
+}
+
+// e, and leads again: of three members, 0 has an entry of its first term that nobody else has, and
+// 1 has one of a later term at the same place. Member 0 leads again, and as soon as 2 has its
+// entry, too, takes it for committed. But 1, whose log ends with the later term, gets 2's vote.
+
+// Plays it until member 0 leads again, and returns the place. What it appends from then on is so
+// long in being stored.
+raft_index TwoEntriesAtOnePlace(Cluster& cluster, unsigned disk_latency_ms) {
+  cluster.StartAndElect();
+  raft_fixture* const fixture = cluster.fixture();
+  const raft_index place = raft_last_index(&cluster.member(0)) + 1;
+  cluster.CutOff();
+  cluster.Propose(0);
+  cluster.AwaitStored(0, place);
+  EXPECT_TRUE(raft_fixture_step_until_state_is(fixture, 1, RAFT_LEADER, kLimitMs));
+  cluster.Separate(1, 2);
+  cluster.Propose(1);
+  cluster.AwaitStored(1, place);
+  EXPECT_EQ(raft_last_index(&cluster.member(2)), place - 1);
+  EXPECT_TRUE(raft_fixture_step_until_state_is(fixture, 0, RAFT_FOLLOWER, kLimitMs));
+  cluster.Join(0, 2);
+  raft_fixture_set_disk_latency(fixture, 0, disk_latency_ms);
+  cluster.member(0).follower_state.randomized_election_timeout = kElectionMs;
+  raft_fixture_set_randomized_election_timeout(fixture, 0, kElectionMs);
+  EXPECT_TRUE(raft_fixture_step_until_state_is(fixture, 0, RAFT_LEADER, kLimitMs));
+  EXPECT_LT(TermAt(cluster.member(0).log, place), TermAt(cluster.member(1).log, place));
+  return place;
+}
+
+// Plays it until member 0 has committed the entry.
+raft_index CommitEntryOfAnEarlierTerm(Cluster& cluster) {
+  const raft_index place = TwoEntriesAtOnePlace(cluster, /*disk_latency_ms=*/10);
+  for (int step = 0; cluster.member(0).commit_index < place; ++step) {
+    if (step == 10'000) {
+      ADD_FAILURE() << "it is not committed";
+      break;
+    }
+    raft_fixture_step(cluster.fixture());
+  }
+  return place;
+}
+
+TEST(LibraftDefects, AnEntryOfAnEarlierTermIsCommittedAndTakenAway) {
+  Cluster cluster;
+  const raft_index place = CommitEntryOfAnEarlierTerm(cluster);
+  const raft& member = cluster.member(0);
+  ASSERT_LT(TermAt(member.log, member.commit_index), member.current_term)
+      << "an entry of its own term was committed with it: mended";
+  cluster.CutOff();
+  cluster.Join(1, 2);
+  ASSERT_TRUE(raft_fixture_step_until_state_is(cluster.fixture(), 1, RAFT_LEADER, kLimitMs));
+  cluster.Propose(1);
+  cluster.AllApply(1, {1, 2});
+  EXPECT_NE(TermAt(cluster.member(2).log, place), TermAt(member.log, place));
+  EXPECT_GE(member.commit_index, place);
+}
+
+TEST(LibraftDefects, WithTheRepairItIsCommittedWithOneOfTheLeadersTerm) {
+  Cluster cluster;
+  cluster.Repair();
+  const raft_index place = CommitEntryOfAnEarlierTerm(cluster);
+  const raft& member = cluster.member(0);
+  const raft_term term = TermAt(member.log, place);
+  EXPECT_EQ(TermAt(member.log, member.commit_index), member.current_term);
+  EXPECT_EQ(TermAt(cluster.member(2).log, member.commit_index), member.current_term);
+  cluster.Heal();
+  cluster.Join(1, 2);
+  cluster.AllApply(0, {0, 1, 2});
+  for (const unsigned i : {0, 1, 2}) EXPECT_EQ(TermAt(cluster.member(i).log, place), term) << i;
+}
+
+// If the leader's own disk has only the earlier term's entry, it would give its vote after a start.
+TEST(LibraftDefects, WithTheRepairTheLeadersOwnDiskHasOneAsWell) {
+  Cluster cluster;
+  cluster.Repair();
+  const raft_index place = TwoEntriesAtOnePlace(cluster, /*disk_latency_ms=*/5'000);
+  const raft& member = cluster.member(0);
+  ASSERT_EQ(member.last_stored, place) << "the barrier came too early";
+  cluster.AwaitStored(2, place + 1);
+  cluster.Settle();
+  EXPECT_LT(member.commit_index, place);
+  cluster.AllApply(0, {0, 2});
 }
 
 // C1 e C2, after a start: whoever leads holds C2 for committed, so that it takes another change at

@@ -161,6 +161,14 @@ void SkipCovered(const raft& raft, raft_append_entries* message) {
   message->prev_log_term = raft.log.snapshot.last_term;
 }
 
+// While a leader's own disk has no entry of its term: takes back from an answer what is not
+// committed yet, so that it counts for none of the earlier terms' entries.
+void HoldBack(const raft& raft, raft_append_entries_result* answer) {
+  if (raft.state != RAFT_LEADER || answer->rejected != 0) return;
+  if (TermAt(raft.log, raft.last_stored) == raft.current_term) return;
+  answer->last_log_index = std::min(answer->last_log_index, raft.commit_index);
+}
+
 void ClearUnwritten(const raft_entry* entries, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const raft_buffer& bytes = entries[i].buf;
@@ -239,6 +247,13 @@ struct RaftRepair::Functions {
     self.BeforeMessage(*message);
     if (message->type == RAFT_IO_REQUEST_VOTE || message->type == RAFT_IO_TIMEOUT_NOW) {
       TakeUpLastChange(raft);
+    }
+    if (message->type == RAFT_IO_APPEND_ENTRIES_RESULT) {
+      HoldBack(*raft, &message->append_entries_result);
+    }
+    if (message->type == RAFT_IO_REQUEST_VOTE_RESULT) {
+      self.receive_(io, message);
+      return self.BeginTerm();
     }
     raft_server* const asked = NonVoterAsked(raft, *message);
     if (asked == nullptr) return self.receive_(io, message);
@@ -354,6 +369,15 @@ bool RaftRepair::PermitsSnapshot() {
   }
   change_index_ = LastChangeBefore(raft->log, LastIndex(raft->log) + 1);
   return change_index_ <= raft->last_applied;
+}
+
+void RaftRepair::BeginTerm() {
+  raft* const raft = Raft();
+  if (raft->state != RAFT_LEADER) return;
+  if (TermAt(raft->log, LastIndex(raft->log)) == raft->current_term) return;
+  // The request is free: libraft has ended that of an earlier term. If there is no memory, the
+  // first entry of whoever uses libraft does the same.
+  raft_barrier(raft, &first_, nullptr);
 }
 
 void RaftRepair::Correct(raft_append_entries_result* result) const {

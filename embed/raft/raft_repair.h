@@ -26,7 +26,7 @@
 //   4. C1 e C2, then another    configuration_uncommitted_index still names C2, which the snapshot
 //      member's snapshot        has taken the place of, and a later conflict rolls back.
 //
-// And three with elections, and one each with answers, with memory, and with snapshots:
+// And four with elections, and one each with answers, with memory, and with snapshots:
 //
 //   5. TimeoutNow, disk fails   convertToCandidate() makes a candidate that cannot store its vote a
 //                               follower again, but leaves a candidate's flags where a follower has
@@ -52,6 +52,9 @@
 //                               C1, and its next change takes C2 back, also one that is committed.
 //                               After a start it holds C2 for committed (2): it takes another
 //                               change at once, and says of that one that it is done when C2 is.
+//  11. e, then leads again      A leader commits an entry of an earlier term once most members have
+//                               it (Raft's figure 8): one that has an entry of a later term there
+//                               may still be elected, and takes away what was committed.
 //
 // Before libraft hears a message, it sees which entries libraft is about to take off its log. If
 // there is a change among them (1, 2), it puts the configuration before it in place: that of an
@@ -65,20 +68,24 @@
 // would have waited hears a candidate as a voter (8): nobody asks it but who counts it for one.
 // Of a message that begins before the end of this member's snapshot it hears what is behind that
 // (9): the rest is committed, and the same. Before a follower votes or stands for election, the
-// last change in its log is put in place, and counts as under way until it is applied (10).
+// last change in its log is put in place, and counts as under way until it is applied (10). Who is
+// elected by others appends a barrier, and until its disk has an entry of its term, answers count
+// for no more than what is committed (11).
 //
 //   where                      function            defects
 //   each message: first        SkipCovered()       9
 //     then                     BeforeMessage()     4; 1 and 2; of 6, how far both logs are the same
 //     then                     TakeUpLastChange()  10; and at each tick of a silent leader's
+//     then                     HoldBack()          11, of answers
 //     last                     NonVoterAsked()     8
+//   behind a voter's answer    BeginTerm()         11
 //   send()                     Correct()           6, by what BeforeMessage() has noted
 //   set_term(), set_vote()     AfterFailedWrite()  5
 //   load(), append()           ClearUnwritten()    7
 //   load(), snapshot_put()     KeepSnapshot()      1 and 2: the members to go back to
 //   the raft_fsm's snapshot()  PermitsSnapshot()   3
 //
-// The first of the four looks at a message changes it: the others see what libraft will hear.
+// The first of these changes the message: the others see what libraft will hear.
 //
 // Left are the bytes behind configurations that libraft's disk half encodes by itself: the first
 // entry's, when a group is made, and those beside a snapshot. They stay on that disk, but for a
@@ -104,7 +111,7 @@
 //   does what it does. To attach a second one to a raft_io ends the process.
 // Invariants: it writes to raft::configuration, ::configuration_index,
 //   ::configuration_uncommitted_index and ::fsm, where a follower has its leader, and to bytes of
-//   entries that nobody reads, alone; raft.h tells what they mean.
+//   entries that nobody reads, alone; raft.h tells what they mean. It calls raft_barrier().
 #pragma once
 
 #include "embed/raft/libraft.h"
@@ -136,6 +143,7 @@ class RaftRepair {
   // applied or gone.
   bool PermitsSnapshot();
   void Correct(raft_append_entries_result* result) const;
+  void BeginTerm();
 
   raft_io* const io_;
   const raft_io below_;  // the functions that were there
@@ -143,11 +151,12 @@ class RaftRepair {
   raft_io_recv_cb receive_ = nullptr;
   StateMachine state_machine_;
 
-  raft_configuration snapshot_;    // of the last snapshot
-  raft_index snapshot_index_ = 0;  // its entry; 0: there is none
-  raft_index change_index_ = 0;    // for which snapshots wait
-  raft_term leaders_term_ = 0;     // of the last leader that was heard
-  raft_index same_ = 0;            // so far its log and this member's are the same
+  raft_configuration snapshot_;     // of the last snapshot
+  raft_index snapshot_index_ = 0;   // its entry; 0: there is none
+  raft_index change_index_ = 0;     // for which snapshots wait
+  raft_term leaders_term_ = 0;      // of the last leader that was heard
+  raft_index same_ = 0;             // so far its log and this member's are the same
+  struct raft_barrier first_ = {};  // of the term in which this member leads
 };
 
 }  // namespace weft::embed
