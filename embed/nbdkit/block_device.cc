@@ -94,14 +94,12 @@ class FileDevice final : public BlockDevice {
     return absl::OkStatus();
   }
 
-  absl::Status Write(uint64_t offset, ByteSpan from, bool durable) override {
+  absl::Status Write(uint64_t offset, ByteSpan from) override {
     while (!from.empty()) {
-      const iovec part = {const_cast<std::byte*>(from.data()), from.size()};
-      const ssize_t put = ::pwritev2(descriptor_.get(), &part, 1, static_cast<off_t>(offset),
-                                     durable ? RWF_DSYNC : 0);
+      const ssize_t put =
+          ::pwrite(descriptor_.get(), from.data(), from.size(), static_cast<off_t>(offset));
       if (put < 0 && errno == EINTR) continue;
       if (put < 0) {
-        if (durable) SyncHasFailed(errno);
         return MediumError(errno, StrCat("write ", from.size(), " bytes at ", offset));
       }
       from = from.subspan(static_cast<size_t>(put));
@@ -113,7 +111,8 @@ class FileDevice final : public BlockDevice {
   absl::Status Flush() override {
     if (::fdatasync(descriptor_.get()) == 0) return absl::OkStatus();
     const int error = errno;
-    SyncHasFailed(EIO);  // whatever it says: what it was to bring out is not on the medium
+    // Whatever it says: what it was to bring out is not on the medium.
+    epoch_.store(SecureRandom64(), std::memory_order_release);
     return MediumError(error, "flush");
   }
 
@@ -175,12 +174,6 @@ class FileDevice final : public BlockDevice {
       if (errno == EINVAL) return EOPNOTSUPP;
       if (errno != EINTR) return errno;
     }
-  }
-
-  // Errors of the call itself, which has brought nothing out, lose nothing.
-  void SyncHasFailed(int error) {
-    if (error == EOPNOTSUPP || error == EINVAL || error == EFBIG) return;
-    epoch_.store(SecureRandom64(), std::memory_order_release);
   }
 
   const Descriptor descriptor_;

@@ -1,7 +1,7 @@
 // What a block server serves: a file, or a block device of this host.
 //
 //   auto device = BlockDevice::Open("/srv/disk.img", /*read_only=*/false);
-//   device->Write(4096, bytes, /*durable=*/false);
+//   device->Write(4096, bytes);
 //   device->Flush();
 //
 // Reads and writes go through the page cache. Killing the process loses nothing that was written,
@@ -58,8 +58,7 @@ class BlockDevice {
   // (or the system does not say); `into` is undefined.
   virtual bool ReadCached(uint64_t offset, MutableByteSpan into) = 0;
   virtual absl::Status Read(uint64_t offset, MutableByteSpan into) = 0;
-  // `durable`: on the medium when this returns OK.
-  virtual absl::Status Write(uint64_t offset, ByteSpan from, bool durable) = 0;
+  virtual absl::Status Write(uint64_t offset, ByteSpan from) = 0;
   virtual absl::Status Flush() = 0;
   // A medium that cannot give space back is left as it is, and so are parts of a raw device's
   // sectors, of which Zero() says UNIMPLEMENTED.

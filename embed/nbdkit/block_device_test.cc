@@ -46,8 +46,8 @@ class BlockDeviceTest : public testing::Test {
 TEST_F(BlockDeviceTest, KeepsWhatWasWritten) {
   auto device = Open();
   EXPECT_EQ(device->facts().bytes, kBytes);
-  EXPECT_TRUE(device->Write(kBytes - 4, AsBytes("last"), false).ok());
-  EXPECT_TRUE(device->Write(0, AsBytes("durable"), true).ok());
+  EXPECT_TRUE(device->Write(kBytes - 4, AsBytes("last")).ok());
+  EXPECT_TRUE(device->Write(0, AsBytes("durable")).ok());
   EXPECT_TRUE(device->Flush().ok());
   const uint64_t epoch = device->epoch();
   device.reset();
@@ -69,7 +69,7 @@ TEST_F(BlockDeviceTest, AnotherFileIsAnotherEpoch) {
 
 TEST_F(BlockDeviceTest, HolesAreTold) {
   const auto device = Open();
-  ASSERT_TRUE(device->Write(256 << 10, AsBytes(std::string(64 << 10, 'x')), false).ok());
+  ASSERT_TRUE(device->Write(256 << 10, AsBytes(std::string(64 << 10, 'x'))).ok());
   const auto extents = device->Extents(0, kBytes, 10);
   ASSERT_TRUE(extents.ok()) << extents.status();
   uint64_t bytes = 0;
@@ -89,7 +89,7 @@ TEST_F(BlockDeviceTest, HolesAreTold) {
 TEST_F(BlockDeviceTest, ZeroedAndTrimmedRangesReadAsZeros) {
   const auto device = Open();
   for (const bool may_trim : {true, false}) {
-    ASSERT_TRUE(device->Write(0, AsBytes(std::string(8192, 'x')), false).ok());
+    ASSERT_TRUE(device->Write(0, AsBytes(std::string(8192, 'x'))).ok());
     const absl::Status zeroed = device->Zero(1, 8190, may_trim);
     if (absl::IsUnimplemented(zeroed)) continue;  // this file system cannot
     ASSERT_TRUE(zeroed.ok()) << zeroed;
@@ -130,7 +130,7 @@ TEST_F(BlockDeviceTest, ARawDeviceZeroesWholeSectorsAlone) {
   auto device = BlockDevice::Open(loop.path(), /*read_only=*/false);
   ASSERT_TRUE(device.ok()) << device.status();
   EXPECT_EQ((*device)->facts().bytes, kBytes);
-  ASSERT_TRUE((*device)->Write(0, AsBytes(std::string(8192, 'x')), false).ok());
+  ASSERT_TRUE((*device)->Write(0, AsBytes(std::string(8192, 'x'))).ok());
   for (const bool may_trim : {true, false}) {
     const absl::Status zeroed = (*device)->Zero(1, 4096, may_trim);
     EXPECT_TRUE(absl::IsUnimplemented(zeroed)) << zeroed;

@@ -143,11 +143,12 @@ void BlockService::StartWrite(UnaryCall<wire::WriteRequest, wire::WriteReply> ca
   if (!ticket.ok()) return call.Finish(ticket.status());
   if (bytes > limit) return call.Finish(TooLarge(bytes, limit));
   if (bytes == 0) return call.Finish(absl::OkStatus());
+  DiskPool::Lane& lane = (*ticket)->lane;
   if (!is_lent) {
-    return RunOnDisk(std::move(call), *std::move(ticket), [](BlockDevice& device, auto& call) {
-      const wire::WriteRequest& request = call.request();
-      return device.Write(request.offset(), AsBytes(request.inline_data()), request.durable());
-    });
+    return RunChange(*disks_, lane, std::move(call), *std::move(ticket),
+                     [](BlockDevice& device, const wire::WriteRequest& request) {
+                       return device.Write(request.offset(), AsBytes(request.inline_data()));
+                     });
   }
   absl::StatusOr<std::unique_ptr<Buffer>> buffer = buffers_.Allocate(bytes);
   if (!buffer.ok()) return call.Finish(buffer.status());
@@ -155,18 +156,32 @@ void BlockService::StartWrite(UnaryCall<wire::WriteRequest, wire::WriteReply> ca
   ServerContext& context = call.context();
   context.bulk().Fetch(
       request.lent_data(), slice,
-      [this, call = std::move(call), ticket = *std::move(ticket),
+      [this, &lane, call = std::move(call), ticket = *std::move(ticket),
        buffer = *std::move(buffer)](absl::Status fetched) mutable {
         if (!fetched.ok()) return call.Finish(std::move(fetched));
-        RunOnDisk(std::move(call), std::move(ticket),
-                  [buffer = std::move(buffer)](BlockDevice& device, auto& call) mutable {
-                    const auto& request = call.request();
-                    absl::Status written =
-                        device.Write(request.offset(), buffer->bytes(), request.durable());
+        RunChange(*disks_, lane, std::move(call), std::move(ticket),
+                  [buffer = std::move(buffer)](BlockDevice& device,
+                                               const wire::WriteRequest& request) mutable {
+                    absl::Status written = device.Write(request.offset(), buffer->bytes());
                     buffer.reset();
                     return written;
                   });
       });
+}
+
+template <class Call, class Change>
+void BlockService::RunChange(DiskPool& threads, DiskPool::Lane& lane, Call call, Ticket ticket,
+                             Change change) {
+  threads.Run(lane, [this, change = std::move(change), call = std::move(call),
+                     ticket = std::move(ticket)]() mutable {
+    if (ticket->state.load() == Sessions::State::kClosed) return call.Finish(SessionOver());
+    if (call.context().cancelled()) {
+      return call.Finish(absl::CancelledError("the client has given up: not carried out"));
+    }
+    absl::Status changed = change(device_, call.request());
+    if (!changed.ok() || !call.request().durable()) return call.Finish(std::move(changed));
+    FinishWithFlush(std::move(call), std::move(ticket));
+  });
 }
 
 template <class Call, class Change>
@@ -178,15 +193,7 @@ void BlockService::ChangeRange(Call call, Change change) {
   if (request.bytes() > kMaxRangeBytes) return call.Finish(TooLong(request.bytes()));
   if (request.bytes() == 0) return call.Finish(absl::OkStatus());
   DiskPool::Lane& lane = (*ticket)->ranges;
-  range_thread_->Run(
-      lane, [this, change, call = std::move(call), ticket = *std::move(ticket)]() mutable {
-        if (ticket->state.load() == Sessions::State::kClosed) return call.Finish(SessionOver());
-        if (call.context().cancelled())
-          return call.Finish(absl::CancelledError("the client has given up: not carried out"));
-        absl::Status changed = change(device_, call.request());
-        if (!changed.ok() || !call.request().durable()) return call.Finish(std::move(changed));
-        FinishWithFlush(std::move(call), std::move(ticket));
-      });
+  RunChange(*range_thread_, lane, std::move(call), *std::move(ticket), std::move(change));
 }
 
 void BlockService::StartTrim(UnaryCall<wire::TrimRequest, wire::TrimReply> call) {

@@ -12,7 +12,9 @@
 // wait for each other, and nobody could read or write meanwhile.
 //
 // Flushes that wait become one: at most one fdatasync(2) runs, and a flush that comes meanwhile has
-// part in the next one. What was trimmed or zeroed durably waits for a flush as well.
+// part in the next one. What changes the device durably waits for a flush as well, instead of
+// syncing by itself: the system tells one of those who sync a file that the medium has failed, and
+// this way that one is known to all of them.
 //
 // Limits: for each connection those of LimitServer(), which come to 64 requests and 64 MiB; for all
 // the pool of buffers. What would be more is refused with RESOURCE_EXHAUSTED, and was not run.
@@ -76,11 +78,14 @@ class BlockService final : public wire::Block::Service {
 
   absl::StatusOr<Ticket> Admit(uint64_t session, uint64_t offset, uint64_t bytes, Kind kind);
   void Open(Sessions::Session& session);
-  // Work(device) on a thread of the pool, and its status as the call's end.
+  // work(device, call) on a thread of the pool, and its status as the call's end.
   template <class Call, class Work>
   void RunOnDisk(Call call, Ticket ticket, Work work);
-  // Of a request that changes a range and brings no bytes: checks it, and runs `change` of the
-  // device and the request on range_thread_. If it is to be durable it ends with the next flush.
+  // The same of change(device, request), of a request that is to be carried out. If it is to be
+  // durable it ends with the next flush. `lane`: the session's.
+  template <class Call, class Change>
+  void RunChange(DiskPool& threads, DiskPool::Lane& lane, Call call, Ticket ticket, Change change);
+  // Of a request that changes a range and brings no bytes: checks it, and runs it on range_thread_.
   template <class Call, class Change>
   void ChangeRange(Call call, Change change);
   // Finishes it with such a flush's status; ABORTED: another one has failed since it was admitted.

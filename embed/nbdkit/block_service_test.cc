@@ -8,6 +8,7 @@
 #include <list>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "embed/nbdkit/block_limits.h"
@@ -55,9 +56,10 @@ class Client {
     return stub_.Write(WriteOf(offset, data, durable), &write_reply_, kPatient);
   }
   // What has not ended when this returns, in the order in which it was sent.
-  std::future<absl::Status> BeginWrite(uint64_t offset, const std::string& data) {
+  std::future<absl::Status> BeginWrite(uint64_t offset, const std::string& data,
+                                       bool durable = false) {
     auto& call = calls_.emplace_back();
-    stub_.Write(WriteOf(offset, data, false), &call.write, kPatient,
+    stub_.Write(WriteOf(offset, data, durable), &call.write, kPatient,
                 [&call](absl::Status status) { call.ended.set_value(std::move(status)); });
     return call.ended.get_future();
   }
@@ -410,10 +412,13 @@ TEST_F(BlockServiceTest, WhatIsZeroedDurablyHasPartInTheNextFlush) {
   EXPECT_EQ(device_.flushes(), 3);
 }
 
-TEST_F(BlockServiceTest, WhatIsZeroedDurablyFailsWithItsFlush) {
+TEST_F(BlockServiceTest, WhatIsToBeDurableFailsWithItsFlush) {
   const auto client = Attached();
   device_.FailFlushes(true);
   EXPECT_THAT(client->Zero(0, 1, /*durable=*/true), Is(absl::StatusCode::kDataLoss));
+  client->BeginToAttach('a');
+  ASSERT_TRUE(client->IsAttached());
+  EXPECT_THAT(client->Write(0, "a", /*durable=*/true), Is(absl::StatusCode::kDataLoss));
 }
 
 TEST_F(BlockServiceTest, WhatWaitsToBeZeroedIsLeftWhenItsDeadlineHasPassed) {
@@ -460,10 +465,14 @@ TEST_F(BlockServiceTest, AFlushThatFailsFailsThoseThatWaitBehindItAsWell) {
   auto flush = second->BeginFlush();
   auto zero = second->BeginZero(4, 1, /*durable=*/true);
   EXPECT_TRUE(second->Zero(5, 1).ok()) << "the one before it waits for a flush";
+  auto write = second->BeginWrite(6, "x", /*durable=*/true);
+  while (*second->Read(6, 1) != "x") std::this_thread::yield();
   device_.Go();
   EXPECT_THAT(failing.get(), Is(absl::StatusCode::kDataLoss));
   EXPECT_THAT(flush.get(), Is(absl::StatusCode::kAborted));
   EXPECT_THAT(zero.get(), Is(absl::StatusCode::kAborted));
+  EXPECT_THAT(write.get(), Is(absl::StatusCode::kAborted))
+      << "it synced by itself, and was not told what the flush beside it had been told";
 }
 
 TEST_F(BlockServiceTest, AClientsIdHasItsLength) {

@@ -88,7 +88,7 @@ class MemoryDevice final : public BlockDevice {
     std::memcpy(into.data(), bytes_.data() + offset, into.size());
     return absl::OkStatus();
   }
-  absl::Status Write(uint64_t offset, ByteSpan from, bool) override {
+  absl::Status Write(uint64_t offset, ByteSpan from) override {
     const auto lock = Wait();
     std::memcpy(bytes_.data() + offset, from.data(), from.size());
     ++writes_;
