@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Blocks by NBD: nbdkit's own plugins over TCP, and the weft plugin, in turns.
 
-    compare.py BIN [--seconds N] [--mib N] [--folder DIR] [--spin-us N]
+    compare.py BIN [--seconds N] [--mib N] [--folder DIR] [--spin-us N] [--paths LIST]
 
 BIN has nbdkit-weft-plugin.so and weft_blockd. fio's nbd engine is the client of all:
 
@@ -9,10 +9,11 @@ BIN has nbdkit-weft-plugin.so and weft_blockd. fio's nbd engine is the client of
     nbd/tcp     fio -> NBD over a Unix socket -> nbdkit, nbd plugin -> NBD over TCP -> nbdkit, file plugin
     weft/shm    fio -> NBD over a Unix socket -> nbdkit, weft plugin -> shared memory -> weft_blockd
     weft/tcp    the same, and TCP to weft_blockd
+    weft/verbs  the same, by a card that is in this host, if --paths (shm,tcp) names it
 
 So the first has one hop, a network's, and the others have two, of which the second is the network's:
 nbd/tcp is what stands in the place of weft/tcp. Each has a file of its own, N MiB (256), in the page
-cache; nothing is flushed. For each kind of request the four take turns, of N seconds (1.5). Status 1
+cache; nothing is flushed. For each kind of request all take turns, of N seconds (1.5). Status 1
 if a turn failed.
 """
 import argparse
@@ -96,6 +97,7 @@ def main():
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--folder", help="where the files are: a folder of the disk to measure on")
     parser.add_argument("--spin-us", type=int, default=50, help="weft_blockd's --spin_us")
+    parser.add_argument("--paths", default="shm,tcp", help="Weft's: of shm, tcp, verbs")
     options = parser.parse_args()
     why_not = blocks.lacking("nbdkit", "fio")
     if why_not:
@@ -112,7 +114,7 @@ def main():
         running.append(far)
         running.append(blocks.Nbdkit(folder, "nbd", ["nbd", "uri=" + far.uri]))
         uris["nbd/tcp"] = running[-1].uri
-        for path in ("shm", "tcp"):
+        for path in options.paths.split(","):
             image = folder.file(path + ".img")
             shutil.copyfile(folder.file("own.img"), image)
             server = blocks.Blockd(os.path.join(options.bin, "weft_blockd"), image,

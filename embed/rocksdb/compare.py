@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """RocksDB's own db_bench on files of this host, on Weft's, and on such over gRPC, in turns.
 
-    compare.py BIN [--seconds N] [--rounds N] [--folder DIR] [--spin-us N]
+    compare.py BIN [--seconds N] [--rounds N] [--folder DIR] [--spin-us N] [--paths LIST] [--keys N]
 
 BIN has libweft_rocksdb.so and weft_rocksd, and below over_grpc/ what goes by gRPC. The same
 workloads on these file systems:
@@ -9,10 +9,11 @@ workloads on these file systems:
     local       RocksDB's own, in a folder of this host
     weft/shm    libweft_rocksdb.so preloaded; weft_rocksd serves such a folder, by shared memory
     weft/tcp    the same, by TCP; reads are carried out by the server's engine there
+    weft/verbs  the same, by a card that is in this host, if --paths (shm,tcp) names it
     grpc/tcp    the same plugin and folder, by gRPC over TCP (over_grpc/), where it is built in
 
 and `+cache`: the same by a secondary cache in weft_rocksd's memory, of which no code of the server's
-runs by shared memory. The folder is in memory (/dev/shm), so that no disk stands beside the network:
+runs by shared memory or verbs. The folder is in memory (/dev/shm), so that no disk stands beside the network:
 what is compared is the way to the file. Blocks are 4 KiB, not compressed, and the block cache has
 1 MiB: nearly all reads are the file system's. A turn of reads takes N seconds (2), after another one
 that finds files and caches cold, and does not count; one of writes takes a number of them. With
@@ -44,8 +45,7 @@ WORKLOADS = [
 # Of readrandom's p50: who, of whom, at most.
 GOALS = [("weft/shm", "local", 1.5), ("weft/tcp", "grpc/tcp", 0.5)]
 # Whose reads are one-sided, without a part of the server's: 0.
-NO_SERVER = "weft/shm"
-KEYS = 200000
+NO_SERVER = ["weft/shm", "weft/verbs"]
 COMMON = ["--compression_type=none", "--value_size=100", "--histogram=1", "--bloom_bits=10",
           "--cache_size=1048576", "--cache_numshardbits=0", "--threads=1", "--seed=7",
           "--write_buffer_size=8388608", "--target_file_size_base=8388608",
@@ -87,13 +87,13 @@ def figures_of(said, benchmark):
     return [float(text) for text in found.groups()] + [float(rate.group(1))]
 
 
-def run_turn(place, benchmark, arguments, filled, seconds):
+def run_turn(place, benchmark, arguments, filled, seconds, keys):
     """Its figures, and the server's processor time for each key in us, None where there is no server, it
     is not a turn of reads, or the time is not known; None: it failed."""
     used = []  # the server's processor time, when the cold turn has ended, and the one that counts
     if filled:
         said = run_bench(place, "%s,%s" % (benchmark, benchmark), arguments + [
-            "--num=%d" % KEYS, "--use_existing_db=1", "--duration=%d" % seconds],
+            "--num=%d" % keys, "--use_existing_db=1", "--duration=%d" % seconds],
             lambda: used.append(place["server"].cpu_us() if place["server"] else None))
     else:
         said = run_bench(place["for_writes"], benchmark, arguments)
@@ -119,7 +119,7 @@ def compare(places, options):
     for name, place in places.items():
         print("filling %s ..." % name, file=sys.stderr)
         if run_bench(place, "fillrandom,compact",
-                     ["--num=%d" % KEYS, "--disable_wal=true"]) is None:
+                     ["--num=%d" % options.keys, "--disable_wal=true"]) is None:
             return False
     print("%-22s %-16s %9s %9s %9s %11s %9s  %s" % (
         "", "", "p50 us", "p99 us", "p99.9 us", "keys/s", "server us",
@@ -128,7 +128,8 @@ def compare(places, options):
         turns = {name: [] for name in places if filled or "+cache" not in name}
         for _ in range(options.rounds):
             for name in turns:
-                figures = run_turn(places[name], benchmark, arguments, filled, options.seconds)
+                figures = run_turn(places[name], benchmark, arguments, filled, options.seconds,
+                                   options.keys)
                 good = good and figures is not None
                 turns[name] += [figures] if figures else []
         medians = {name: [median(column) for column in zip(*figures)]
@@ -144,9 +145,10 @@ def compare(places, options):
             if who in medians and of_whom in medians:
                 print("%-22s p50 of %s: %.2f x of %s (goal: at most %s)" % (
                     "", who, medians[who][0] / medians[of_whom][0], of_whom, goal))
-        if benchmark == "readrandom" and NO_SERVER in medians:
-            print("%-22s processor time of the server for a read of %s, in us: %s (goal: 0, but for "
-                  "heartbeats and leases)" % ("", NO_SERVER, microseconds(medians[NO_SERVER][4])))
+        for who in NO_SERVER if benchmark == "readrandom" else ():
+            if who in medians:
+                print("%-22s processor time of the server for a read of %s, in us: %s (goal: 0, but "
+                      "for heartbeats and leases)" % ("", who, microseconds(medians[who][4])))
     return good
 
 
@@ -157,6 +159,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--folder", default="/dev/shm", help="where the files are")
     parser.add_argument("--spin-us", type=int, default=50, help="the servers' --spin_us")
+    parser.add_argument("--paths", default="shm,tcp", help="Weft's: of shm, tcp, verbs")
+    parser.add_argument("--keys", type=int, default=200000, help="in each database")
     options = parser.parse_args()
     why_not = rocks.lacking("db_bench")
     if why_not:
@@ -174,7 +178,7 @@ def main():
         places = {"local": place([], local, folder.file("local"))}
         places["local"]["for_writes"] = place([], local, folder.file("local-writes"))
         weft = rocks.preloaded(os.path.join(options.bin, "libweft_rocksdb.so"))
-        for path in ("shm", "tcp"):
+        for path in options.paths.split(","):
             server = rocks.Rocksd(os.path.join(options.bin, "weft_rocksd"),
                                   folder.file("served-" + path), "--paths=" + path,
                                   "--cache_mib=64", "--spin_us=%d" % options.spin_us)
