@@ -1,7 +1,7 @@
 // What libraft 0.15 does wrong by itself, played in libraft's own simulated cluster: its network
 // and its disks, without Weft's. So whose these defects are is shown, and not only read in its
 // source. They are those of raft_repair.h but the ninth. Each story is played twice: without the
-// repair, and (WithTheRepair...) with it.
+// repair, and (WithTheRepair...) with it, but for the last one.
 //
 // A test without the repair passes as long as libraft has the defect. One that fails with a newer
 // libraft says that this release has mended it: where older ones need not be served any more, take
@@ -101,9 +101,9 @@ class Cluster {
   raft_fixture* fixture() { return &fixture_; }
   raft& member(unsigned i) { return *raft_fixture_get(&fixture_, i); }
 
-  void Propose(unsigned i) {
+  void Propose(unsigned i, const char* text = "command") {
     ASSERT_LT(proposed_, std::size(proposals_));
-    const raft_buffer command = BufferOf("command");
+    const raft_buffer command = BufferOf(text);
     ASSERT_EQ(raft_apply(&member(i), &proposals_[proposed_++], &command, 1, nullptr), 0);
   }
   // Of some members all have applied what member i's log ends with.
@@ -676,6 +676,66 @@ TEST(LibraftDefects, WithTheRepairTheLeadersOwnDiskHasOneAsWell) {
   cluster.Settle();
   EXPECT_LT(member.commit_index, place);
   cluster.AllApply(0, {0, 2});
+}
+
+// e, of which the leader's disk says that it has failed when the others have it: it goes off the
+// leader's log, and the next entry, of the same term, comes to its place. The others keep theirs.
+// With the repair the leader's log stays shorter, which libraft's cluster takes for a defect of its
+// own, and ends: raft_repair_test plays that.
+
+struct FailingDisk {                           // member 0's
+  decltype(raft_io::append) append = nullptr;  // where nothing fails
+  bool holds = false;
+  raft_io_append* held = nullptr;
+  raft_io_append_cb callback = nullptr;
+};
+
+FailingDisk& Disk() {
+  static FailingDisk disk;
+  return disk;
+}
+
+void MayFail(Cluster& cluster) {
+  raft_io& io = *cluster.member(0).io;
+  Disk() = {.append = io.append};
+  io.append = [](raft_io* to, raft_io_append* request, const raft_entry* entries, unsigned n,
+                 raft_io_append_cb callback) {
+    if (!Disk().holds) return Disk().append(to, request, entries, n, callback);
+    Disk().held = request;
+    Disk().callback = callback;
+    return 0;
+  };
+}
+
+// Plays it until the entry has gone, and returns its place.
+raft_index LoseAnAppend(Cluster& cluster) {
+  cluster.StartAndElect();
+  Disk().holds = true;
+  cluster.Propose(0, "first");
+  const raft_index place = raft_last_index(&cluster.member(0));
+  for (const unsigned other : {1, 2}) cluster.AwaitStored(other, place);
+  Disk().holds = false;
+  Disk().callback(Disk().held, RAFT_IOERR);
+  EXPECT_EQ(raft_last_index(&cluster.member(0)), place - 1);
+  EXPECT_EQ(raft_state(&cluster.member(0)), RAFT_LEADER);
+  return place;
+}
+
+std::string TextAt(Cluster& cluster, unsigned i, raft_index index) {
+  const raft_entry* const entry = EntryAt(cluster.member(i).log, index);
+  return entry == nullptr ? "none" : static_cast<const char*>(entry->buf.base);
+}
+
+TEST(LibraftDefects, ALeaderPutsAnotherEntryInThePlaceOfOneThatItsDiskHasRefused) {
+  Cluster cluster;
+  MayFail(cluster);
+  const raft_index place = LoseAnAppend(cluster);
+  cluster.Propose(0, "second");
+  cluster.AllApply(0, {0, 1, 2});
+  EXPECT_EQ(TextAt(cluster, 0, place), "second");
+  for (const unsigned other : {1, 2}) {
+    EXPECT_EQ(TextAt(cluster, other, place), "first") << "it has the leader's: mended";
+  }
 }
 
 // C1 e C2, after a start: whoever leads holds C2 for committed, so that it takes another change at
