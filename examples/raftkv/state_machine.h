@@ -125,6 +125,8 @@ class StateMachine {
   absl::Status OpenDatabase();
   absl::Status Remove();
   absl::Status Load();
+  // By a snapshot that was looked at, which has this header.
+  absl::Status Replace(std::string_view bytes, const StateHeader& header);
 
   absl::Status Run(const Command& command, uint64_t index, Batch* batch, Outcome* outcome);
   absl::Status RunOnce(const Command& command, const kv::CallId& call, uint64_t index, Batch* batch,
