@@ -6,7 +6,7 @@
 //   RaftRepair repair(&io);  // raft_repair.h; without it libraft 0.15 can lose entries
 //   raft_init(&raft, &io, &fsm, id, "10.0.0.7:9001");
 //   ...
-//   raft_close(&raft, closed);      // then, outside of callbacks: network.reset(), raft_uv_close()
+//   raft_close(&raft, closed);    // then, outside of callbacks: network->reset(), raft_uv_close()
 //
 // Attach() puts functions of its own in the place of the struct's init, start, send and close; the
 // first three call those that were there as well, so that the disk half keeps its ticks, and serves

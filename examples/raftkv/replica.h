@@ -1,7 +1,7 @@
 // A member of the group: libraft with a StateMachine, for handlers of calls.
 //
 //   raft_uv_init(&io, ...);  RaftNetwork::Attach(&io, ...);       // disk and network
-//   auto replica = Replica::Create(&io, engine, state.get(), options, failed);
+//   auto replica = Replica::Create(&io, state.get(), options, failed);
 //   replica->Bootstrap(members);  replica->Start("10.0.0.1:9101");
 //   replica->Execute(command, [](const absl::Status&, const Outcome*) { ... });
 //   replica->Read([](const absl::Status&) { ... });

@@ -7,9 +7,10 @@
 //
 // Allocate() brings memory that peers on this host map: each of their reads and writes is a copy.
 // Create() takes memory that there is already, such as a std::vector's. If it lies in no file in
-// memory (transport/mapped_memory.h), each of their operations is a system call instead, ten times
-// as long for 64 bytes (docs/performance.md), or a question to the owner's engine where the kernel
-// does not permit that; the log says so, at level info. On all other paths both are the same.
+// memory (transport/mapped_memory.h), each of their operations is a system call instead, some 50
+// times as long for 64 bytes (docs/performance.md), or a question to the owner's engine where the
+// kernel does not permit that; the log says so, at level info. On all other paths both are the
+// same.
 //
 // A handle is good for the connections of one tenant (ServerOptions::tenant_of tells them apart;
 // there is one tenant if nobody does), until it expires or is revoked. Any number of handles can be
