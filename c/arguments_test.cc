@@ -376,6 +376,98 @@ TEST_F(ArgumentsTest, ServicesAreChecked) {
   EXPECT_OK(weft_server_free(server));
 }
 
+// --- callbacks ----------------------------------------------------------------------------------
+
+// A program freed what its callback was about inside of it, shut its server down in a handler, or
+// drove the engine there: each ended the process, where weft/c.h says that it is refused, or does
+// nothing.
+class CallbackTest : public ArgumentsTest {
+ public:
+  // In a task of the server's engine.
+  void Run(void (*task)(CallbackTest& test)) {
+    struct Posted {
+      CallbackTest& test;
+      void (*task)(CallbackTest& test);
+      Signal ran;
+    } posted{*this, task, {}};
+    ASSERT_OK(weft_engine_post(
+        weft_server_engine(server_),
+        [](void* arg) {
+          auto& self = *static_cast<Posted*>(arg);
+          self.task(self.test);
+          self.ran.Give("ran");
+        },
+        &posted));
+    EXPECT_EQ(posted.ran.Wait(), "ran");
+  }
+  weft_server* server() { return server_; }
+
+  weft_channel* of_server_ = nullptr;
+  weft_export* memory_ = nullptr;
+  weft_remote* remote_ = nullptr;
+};
+
+TEST_F(CallbackTest, AnEngineIsNotDrivenInItsOwn) {
+  Run([](CallbackTest& test) {
+    weft_engine* const engine = weft_server_engine(test.server());
+    EXPECT_EQ(weft_engine_run_until(
+                  engine, [](void*) { return 1; }, nullptr, 0),
+              0);
+    EXPECT_EQ(weft_engine_poll(engine, 0), 0);
+  });
+}
+
+TEST_F(CallbackTest, AServerIsNotEndedInItsOwn) {
+  Run([](CallbackTest& test) {
+    weft_server_wait(test.server());
+    weft_server_shutdown(test.server(), 0);
+    EXPECT_THAT(Take(weft_server_free(test.server())), HasSubstr("in a callback"));
+  });
+}
+
+TEST_F(CallbackTest, AChannelIsNotFreedInItsOwn) {
+  ASSERT_OK(weft_channel_open(weft_server_engine(server_), weft_server_address(server_), nullptr,
+                              &of_server_));
+  Run([](CallbackTest& test) {
+    EXPECT_THAT(Take(weft_channel_free(test.of_server_)), HasSubstr("in a callback"));
+  });
+  EXPECT_OK(weft_channel_free(of_server_));
+}
+
+TEST(EngineTest, IsNotFreedInItsOwnCallback) {
+  weft_engine* engine = nullptr;
+  auto options = Defaults<weft_engine_options>();
+  options.drive = WEFT_CALLER;
+  ASSERT_OK(weft_engine_new(&options, &engine));
+  ASSERT_OK(weft_engine_post(
+      engine,
+      [](void* arg) {
+        EXPECT_THAT(Take(weft_engine_free(static_cast<weft_engine*>(arg))),
+                    HasSubstr("in a callback"));
+      },
+      engine));
+  while (weft_engine_poll(engine, 0) == 0) {
+  }
+  EXPECT_OK(weft_engine_free(engine));
+}
+
+TEST_F(CallbackTest, MemoryIsNotFreedInItsOwn) {
+  ASSERT_OK(weft_channel_open(weft_server_engine(server_), weft_server_address(server_), nullptr,
+                              &of_server_));
+  ASSERT_OK(weft_export_new(server_, 100, WEFT_MAY_READ, &memory_));
+  char handle[WEFT_HANDLE_BYTES];
+  ASSERT_OK(weft_export_handle(memory_, handle));
+  ASSERT_OK(weft_remote_open(of_server_, {handle, sizeof(handle)}, &remote_));
+  Run([](CallbackTest& test) {
+    weft_remote_free(test.remote_);
+    weft_export_free(test.memory_);
+  });
+  EXPECT_THAT(Take(weft_channel_free(of_server_)), HasSubstr("not freed yet"));
+  weft_remote_free(remote_);
+  weft_export_free(memory_);
+  EXPECT_OK(weft_channel_free(of_server_));
+}
+
 // --- handlers -----------------------------------------------------------------------------------
 
 // One that finishes twice in its own turn, where that can be seen: the first one counts.

@@ -155,6 +155,7 @@ weft_status* weft_channel_free(weft_channel* channel) {
       channel->uses, "the channel has streams, buffers, exports or remote memory"));
   WEFT_C_RETURN_IF_ERROR(
       weft::c::CheckUnused(channel->own_engine.uses, "the channel's engine has users"));
+  WEFT_C_RETURN_IF_ERROR(weft::c::CheckNotInCallback(__func__, *channel->engine));
   delete channel;
   return nullptr;
 }

@@ -8,10 +8,25 @@
 #include "c/host.h"
 #include "c/status.h"
 #include "core/clock.h"
+#include "core/log.h"
 #include "core/strings.h"
 #include "transport/engine.h"
 
 namespace weft::c {
+
+absl::Status CheckNotInCallback(std::string_view function, const weft_engine& engine) {
+  const EngineCore& core = CoreOf(*engine.engine);
+  if (core.forked() || !core.InTurn()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      StrCat(function, "() in a callback of its own engine, for which it would wait"));
+}
+
+bool MayWait(std::string_view function, const weft_engine& engine) {
+  const absl::Status may = CheckNotInCallback(function, engine);
+  if (may.ok()) return true;
+  WEFT_LOG(kError, ToStd(may.message()), ": nothing has happened, the program is wrong");
+  return false;
+}
 
 absl::Status CheckUnused(const std::atomic<uint32_t>& uses, std::string_view whose) {
   const uint32_t left = uses.load(std::memory_order_acquire);
@@ -60,6 +75,7 @@ weft_status* weft_engine_free(weft_engine* engine) {
   }
   WEFT_C_RETURN_IF_ERROR(
       weft::c::CheckUnused(engine->uses, "the engine has channels, servers or exports"));
+  WEFT_C_RETURN_IF_ERROR(weft::c::CheckNotInCallback(__func__, *engine));
   delete engine;
   return nullptr;
 }
@@ -112,7 +128,7 @@ weft_status* weft_engine_post(weft_engine* engine, weft_task task, void* arg) {
 
 int weft_engine_run_until(weft_engine* engine, int (*done)(void* arg), void* arg,
                           uint64_t timeout_us) {
-  if (engine == nullptr || done == nullptr) return 0;
+  if (engine == nullptr || done == nullptr || weft::CoreOf(*engine->engine).InTurn()) return 0;
   uint64_t deadline_ns = weft::kNever;
   const uint64_t now_ns = engine->engine->clock().NowNs();
   if (timeout_us < (weft::kNever - now_ns) / weft::kNsPerUs) {

@@ -62,6 +62,11 @@ class Use {
   std::atomic<uint32_t>* uses_ = nullptr;
 };
 
+// FAILED_PRECONDITION: this is a callback of the engine, in which nobody can wait for it.
+absl::Status CheckNotInCallback(std::string_view function, const weft_engine& engine);
+// The same for a function that has no status: false, and a line of the log.
+bool MayWait(std::string_view function, const weft_engine& engine);
+
 // FAILED_PRECONDITION: `uses` of these are left.
 absl::Status CheckUnused(const std::atomic<uint32_t>& uses, std::string_view whose);
 

@@ -25,12 +25,14 @@ struct weft_buffer {
 };
 
 struct weft_export {
-  weft::c::Use of_server;  // goes last
+  weft::c::Use of_server;     // goes last
+  const weft_engine& engine;  // the server's
   std::unique_ptr<weft::ExportedMemory> memory;
 };
 
 struct weft_remote {
-  weft::c::Use of_channel;  // goes last
+  weft::c::Use of_channel;    // goes last
+  const weft_engine& engine;  // the channel's
   std::unique_ptr<weft::RemoteMemory> memory;
 };
 
@@ -99,7 +101,7 @@ auto Done(weft_done done, void* arg) {
 weft_status* TakeExport(weft_server* server, absl::StatusOr<std::unique_ptr<ExportedMemory>> made,
                         weft_export** memory) {
   if (!made.ok()) return ToC(std::move(made).status());
-  *memory = new weft_export{Use(server->uses), *std::move(made)};
+  *memory = new weft_export{Use(server->uses), *server->engine, *std::move(made)};
   return nullptr;
 }
 
@@ -194,7 +196,9 @@ int weft_export_revoke(weft_export* memory, uint64_t grace_us, uint64_t wait_us)
          weft::ExportedMemory::Revoked::kReclaimed;
 }
 
-void weft_export_free(weft_export* memory) { delete memory; }
+void weft_export_free(weft_export* memory) {
+  if (memory != nullptr && weft::c::MayWait(__func__, memory->engine)) delete memory;
+}
 
 // --- remote memory ------------------------------------------------------------------------------
 
@@ -213,7 +217,7 @@ weft_status* weft_remote_open(weft_channel* channel, weft_bytes handle, weft_rem
   absl::StatusOr<std::unique_ptr<weft::RemoteMemory>> opened =
       weft::RemoteMemory::Open(*channel->channel, region);
   WEFT_C_RETURN_IF_ERROR(opened.status());
-  *remote = new weft_remote{weft::c::Use(channel->uses), *std::move(opened)};
+  *remote = new weft_remote{weft::c::Use(channel->uses), *channel->engine, *std::move(opened)};
   return nullptr;
 }
 
@@ -225,7 +229,9 @@ int weft_remote_rights(const weft_remote* remote) {
   return remote == nullptr ? 0 : remote->memory->rights();
 }
 
-void weft_remote_free(weft_remote* remote) { delete remote; }
+void weft_remote_free(weft_remote* remote) {
+  if (remote != nullptr && weft::c::MayWait(__func__, remote->engine)) delete remote;
+}
 
 weft_status* weft_remote_read(weft_remote* remote, const weft_piece* pieces, size_t count) {
   WEFT_C_REQUIRE(remote);

@@ -198,6 +198,7 @@ weft_status* weft_server_free(weft_server* server) {
   WEFT_C_RETURN_IF_ERROR(weft::c::CheckUnused(server->uses, "the server has exports"));
   WEFT_C_RETURN_IF_ERROR(
       weft::c::CheckUnused(server->own_engine.uses, "the server's engine has channels or servers"));
+  WEFT_C_RETURN_IF_ERROR(weft::c::CheckNotInCallback(__func__, *server->engine));
   delete server;
   return nullptr;
 }
@@ -227,11 +228,13 @@ const char* weft_server_address(const weft_server* server) {
 }
 
 void weft_server_wait(weft_server* server) {
-  if (server != nullptr) server->server->Wait();
+  if (server != nullptr && weft::c::MayWait(__func__, *server->engine)) server->server->Wait();
 }
 
 void weft_server_shutdown(weft_server* server, uint64_t grace_us) {
-  if (server != nullptr) server->server->Shutdown(grace_us);
+  if (server != nullptr && weft::c::MayWait(__func__, *server->engine)) {
+    server->server->Shutdown(grace_us);
+  }
 }
 
 weft_engine* weft_server_engine(weft_server* server) {

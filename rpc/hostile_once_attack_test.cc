@@ -192,6 +192,34 @@ TEST_F(HostileOnceAttackTest, OneTenantLeavesRecordsToTheOthers) {
   network_.Settle();
 }
 
+// The replies of calls that run already always have room; by them a tenant had all records all the
+// same, and others none.
+TEST_F(HostileOnceAttackTest, RepliesOfATenantsRunningCallsTakeNoRecordsOfTheOthers) {
+  ServerOptions options;
+  options.max_record_bytes = 64 << 10;
+  uint32_t tenant = 1;
+  options.tenant_of = [&](const PathInfo&) { return tenant; };
+  Start({}, options);
+  RawPeer peer;
+  Dial(peer);
+  const SessionId session = OpenSession(peer);
+  for (uint32_t slot = 1; slot <= 8; ++slot) {
+    const OnceAttempt attempt = {{session, slot}, 1};
+    peer.Send(RequestWithExtras({slot, generation_ += 2}, kHold, EncodeExtras({}, {}, &attempt),
+                                MakeData(3, 16 << 10).SerializeAsString()));
+  }
+  ASSERT_TRUE(RunUntil([&] { return service_.held.size() == 8; }));
+  while (!service_.held.empty()) service_.Release();
+  network_.Settle();
+  EXPECT_GT(server_->stats().record_bytes, options.max_record_bytes);
+  EXPECT_TRUE(absl::IsResourceExhausted(Ask(peer, Attempt(0, {session, 9}, kEcho))));
+  tenant = 2;
+  OpenChannel(Once());
+  EXPECT_EQ(CallOnce(), absl::OkStatus());
+  peer.connection->Close("done");
+  network_.Settle();
+}
+
 // Outcomes from before a restart were taken into memory, however many bytes they had.
 TEST_F(HostileOnceAttackTest, OutcomesFromBeforeARestartStayInTheStore) {
   MemoryStore store;

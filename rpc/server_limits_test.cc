@@ -180,6 +180,53 @@ TEST_F(ServerConnectionsTest, WhoLeavesRunningCallsBehindFindsAnEndOfPlaces) {
   ExpectServedAt("other");
 }
 
+// Nobody asked whose the connections were that had closed while their calls ran: one client that
+// came again and again, and never had more of them open than its number, filled all the places that
+// there are of those, and the server refused everybody until the handlers had ended.
+TEST_F(ServerConnectionsTest, WhoLeavesRunningCallsBehindLeavesPlacesToOthers) {
+  ServerOptions options;
+  options.max_connections = 16;
+  options.max_connections_of_one = 2;
+  StartServer(options);
+  std::deque<Outcome> outcomes;
+  Engine& engine = network_.Node("greedy");
+  for (int i = 0; i < 40; ++i) {
+    const auto channel = Channel::Open(CoreOf(engine), "sim:server", {.connect_at_once = false});
+    Outcome& outcome = outcomes.emplace_back();
+    const size_t before = service_.held.size();
+    Probe::Stub(**channel).Hold(Data(), &outcome.reply, {}, outcome.Callback());
+    ASSERT_TRUE(RunUntil([&] { return outcome.done() || service_.held.size() > before; }));
+  }
+  EXPECT_EQ(service_.held.size(), 16u) << "of 32, where more than 16 are not of one with a number";
+  EXPECT_NE(outcomes.back().status->ToString().find("ServerOptions::max_connections_of_one"),
+            std::string::npos)
+      << *outcomes.back().status;
+  ExpectServedAt("other");
+  while (!service_.held.empty()) service_.Release();
+  ASSERT_TRUE(RunUntil([&] { return server_->stats().connections == 0; }));
+  ExpectServedAt("greedy");
+}
+
+// The same, of one that has no number.
+TEST_F(ServerConnectionsTest, WhoLeavesRunningCallsBehindHasNoneOfTheReserve) {
+  ServerOptions options;
+  options.max_connections = 16;
+  StartServer(options);
+  std::deque<Outcome> outcomes;
+  Engine& engine = network_.Node("greedy");
+  for (int i = 0; i < 40; ++i) {
+    const auto channel = Channel::Open(CoreOf(engine), "sim:server", {.connect_at_once = false});
+    Outcome& outcome = outcomes.emplace_back();
+    const size_t before = service_.held.size();
+    Probe::Stub(**channel).Hold(Data(), &outcome.reply, {}, outcome.Callback());
+    ASSERT_TRUE(RunUntil([&] { return outcome.done() || service_.held.size() > before; }));
+  }
+  EXPECT_EQ(service_.held.size(), 28u) << "of 32, an eighth is kept for others";
+  ExpectServedAt("other");
+  while (!service_.held.empty()) service_.Release();
+  ASSERT_TRUE(RunUntil([&] { return server_->stats().connections == 0; }));
+}
+
 TEST_F(ServerConnectionsTest, MoreThanThereAreIsNoNumberForOne) {
   ServerOptions options;
   options.max_connections_of_one = options.max_connections + 1;

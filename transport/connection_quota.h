@@ -28,6 +28,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "transport/path.h"
 #include "transport/transport.h"
 
 namespace weft {
@@ -50,5 +51,9 @@ absl::Status CheckConnectionQuota(const ListenOptions& options);
 // have one more. `clients`: so many have any.
 absl::Status CheckRoomForClient(const ListenOptions& options, uint32_t all, uint32_t of_client,
                                 size_t clients);
+
+// Whether the two are one client by what is known before a path is up: who TLS has proved them to
+// be; else a user of a Unix socket; else an address (of IPv6 the first 64 bits).
+bool AreOneClient(const PathInfo& a, const PathInfo& b);
 
 }  // namespace weft

@@ -4,6 +4,10 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
+
+#include "transport/identity.h"
+#include "transport/path.h"
 
 namespace weft {
 namespace {
@@ -78,6 +82,40 @@ TEST(ConnectionQuotaTest, WhoIsRefusedLearnsWhy) {
             "the server has 8 of its 9 connections, 5 of this client, and keeps the rest for "
             "clients with fewer than 3 (ListenOptions::max_connections_of_one): close some, or try "
             "again later");
+}
+
+PathInfo From(const std::string& peer, PeerIdentity identity = {}) {
+  PathInfo path;
+  path.peer = peer;
+  path.identity = std::move(identity);
+  return path;
+}
+
+TEST(ConnectionQuotaTest, OneClientIsWhoHasProvedToBeTheSameOrComesFromOneHost) {
+  const PathInfo host = From("10.0.0.7:35100");
+  EXPECT_TRUE(AreOneClient(host, From("10.0.0.7:2")));
+  EXPECT_FALSE(AreOneClient(host, From("10.0.0.71:35100")));
+  EXPECT_FALSE(AreOneClient(host, From("[2001:db8::1]:35100")));
+  EXPECT_TRUE(AreOneClient(From("127.0.0.1:7"), From("127.9.0.2:8")));
+  EXPECT_TRUE(AreOneClient(From("127.0.0.1:7"), From("[::1]:8")));
+  // Of a socket that takes both.
+  EXPECT_TRUE(AreOneClient(host, From("[::ffff:10.0.0.7]:8")));
+  EXPECT_FALSE(AreOneClient(From("[::ffff:10.0.0.8]:8"), From("[::ffff:10.0.0.7]:8")));
+  EXPECT_TRUE(AreOneClient(From("127.0.0.1:7"), From("[::ffff:127.0.0.1]:8")));
+  // A network of 64 bits is one.
+  EXPECT_TRUE(AreOneClient(From("[2001:db8::1]:7"), From("[2001:db8:0:0:9::1]:8")));
+  EXPECT_FALSE(AreOneClient(From("[2001:db8::1]:7"), From("[2001:db8:0:1::1]:7")));
+  EXPECT_TRUE(
+      AreOneClient(From("unix:(process 77 of user 1000)"), From("unix:(process 78 of user 1000)")));
+  EXPECT_FALSE(
+      AreOneClient(From("unix:(process 77 of user 1000)"), From("unix:(process 77 of user 100)")));
+  const PeerIdentity store = {.authentication = Authentication::kCertificate,
+                              .subject = "CN=store-7"};
+  const PeerIdentity other = {.authentication = Authentication::kCertificate,
+                              .subject = "CN=store-8"};
+  EXPECT_TRUE(AreOneClient(From("10.0.0.7:1", store), From("10.0.0.8:2", store)));
+  EXPECT_FALSE(AreOneClient(From("10.0.0.7:1", store), From("10.0.0.7:1", other)));
+  EXPECT_FALSE(AreOneClient(From("10.0.0.7:1", store), From("10.0.0.7:1")));
 }
 
 TEST(ConnectionQuotaTest, NumbersThatMakeNoSenseAreNamed) {

@@ -33,7 +33,8 @@
 //   header goes on working when fields are added behind. A struct_size that this library does not
 //   know (larger than its own), or that is no multiple of 8, is refused.
 // Threads: any, several at once, where nothing else is said. Callbacks run on the engine's thread,
-//   one after the other: they do not block, and do not free a channel, a server or an engine.
+//   one after the other: they do not block. What would wait for that engine is refused in them, and
+//   nothing happens: to free it, or a channel, a server, an export or remote memory on it.
 // Errors: a function that can fail returns a weft_status, which is NULL if it went well, and else
 //   the caller's to free; the out parameter is then NULL or 0. NULL in the place of an object or of
 //   an out parameter is INVALID_ARGUMENT, or does nothing where there is no status; every `_free`

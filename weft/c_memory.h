@@ -70,7 +70,8 @@ weft_status* weft_export_derive(const weft_export* memory, uint64_t offset, uint
 // Ends all its handles; holders have `grace_us` (at most 60 s) to come to an end. Waits for up to
 // `wait_us` until nobody can touch the memory any more; 1: it is so.
 int weft_export_revoke(weft_export* memory, uint64_t grace_us, uint64_t wait_us);
-// Revokes it without grace, and returns when nobody can touch the memory.
+// Revokes it without grace, and returns when nobody can touch the memory. Nothing, and a line in the
+// log, in a callback or handler on the server's engine.
 void weft_export_free(weft_export* memory);
 
 // --- remote memory: a client's use of it --------------------------------------------------------
@@ -79,7 +80,8 @@ void weft_export_free(weft_export* memory);
 weft_status* weft_remote_open(weft_channel* channel, weft_bytes handle, weft_remote** remote);
 uint64_t weft_remote_size(const weft_remote* remote);
 int weft_remote_rights(const weft_remote* remote);
-// Ends what waits with CANCELLED; every callback has run when it returns.
+// Ends what waits with CANCELLED; every callback has run when it returns. Nothing, and a line in the
+// log, in a callback on the channel's engine.
 void weft_remote_free(weft_remote* remote);
 
 // `size` bytes between remote memory from `offset` on, and a buffer from `buffer_offset` on.

@@ -99,8 +99,8 @@ typedef struct weft_server_options {
 // `engine`: NULL: one of its own, with a thread.
 weft_status* weft_server_new(weft_engine* engine, const weft_server_options* options,
                              weft_server** server);
-// weft_server_shutdown(server, 0), and the end. FAILED_PRECONDITION: exports of it are not freed.
-// REQUIRES: not in a handler; nobody is in weft_server_wait().
+// weft_server_shutdown(server, 0), and the end. FAILED_PRECONDITION: exports of it are not freed, or
+// this is a handler on its engine. REQUIRES: nobody is in weft_server_wait().
 weft_status* weft_server_free(weft_server* server);
 
 // Takes the service, whatever it returns. Before the first weft_server_listen(). ALREADY_EXISTS: it
@@ -113,7 +113,8 @@ const char* weft_server_address(const weft_server* server);
 // Blocks until the shutdown.
 void weft_server_wait(weft_server* server);
 // Stops listening, tells all clients to leave, lets calls go on for `grace_us`, and ends the rest:
-// they are cancelled. Returns when the last call is finished. Not in a handler.
+// they are cancelled. Returns when the last call is finished. Nothing, and a line in the log, in a
+// handler on the server's engine, which these two would wait for.
 void weft_server_shutdown(weft_server* server, uint64_t grace_us);
 // Its engine; goes with the server if it is the server's own.
 weft_engine* weft_server_engine(weft_server* server);

@@ -22,6 +22,10 @@ std::string EndOf(const std::string& prefix) {
   return end;
 }
 
+// A key is kept for as long as its server: so many of them, each as long as a message, would be
+// more than the memory of the process.
+constexpr size_t kMaxKeyBytes = EtcdTarget::kMaxPrefixBytes + EtcdSource::kMaxValueBytes;
+
 bool MakesSense(int64_t revision) {
   return revision > 0 && revision < std::numeric_limits<int64_t>::max();
 }
@@ -170,6 +174,11 @@ absl::Status EtcdSource::TakeChanges(std::string_view json) {
 bool EtcdSource::Put(const rpc::EtcdKeyValue& entry) {
   const std::string& key = entry.key();
   if (!key.starts_with(target_.prefix)) return false;
+  if (key.size() > kMaxKeyBytes) {
+    WEFT_LOG_EVERY_N_SEC(kWarning, 60, "a key of etcd's has ", key.size(),
+                         " bytes and is left out; a server's has at most ", kMaxKeyBytes);
+    return false;
+  }
   absl::StatusOr<std::vector<ListedServer>> server =
       absl::InvalidArgumentError(StrCat("it has ", entry.value().size(), " bytes"));
   if (entry.value().size() <= kMaxValueBytes) server = ParseServerList(entry.value(), "\n");

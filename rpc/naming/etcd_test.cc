@@ -452,6 +452,20 @@ TEST_F(EtcdSourceTest, WhatIsTooLongIsCutOff) {
   EXPECT_NE(why.message().find("more was sent"), absl::string_view::npos) << why;
 }
 
+// The values of servers were bounded, and their keys were kept as they came: a watch could bring
+// 16,384 of them, each as long as a message.
+TEST_F(EtcdSourceTest, AKeyThatIsTooLongIsLeftOut) {
+  const std::string much(4096, 'x');
+  etcd_.Put("/kv/1", "a:1");
+  etcd_.Put("/kv/" + much, "b:2");
+  StartAndWatch();
+  EXPECT_TRUE(Names({"a:1"}));
+  etcd_.Put("/kv/2" + much, "c:3");
+  etcd_.Put("/kv/" + std::string(1000, 'y'), "d:4");
+  EXPECT_TRUE(Names({"a:1", "d:4"}));
+  EXPECT_EQ(heard_.failures, 0) << heard_.failure;
+}
+
 // Objects with nothing in them were read one by one: 16 MiB of them held the engine for seconds.
 TEST_F(EtcdSourceTest, MoreObjectsThanAListHasAreNotRead) {
   std::string json = R"({"header": {"revision": "1"}, "kvs": [{})";

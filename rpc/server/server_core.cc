@@ -16,6 +16,7 @@
 #include "rpc/wire/frame.h"
 #include "rpc/wire/hello.pb.h"
 #include "rpc/wire/status_text.h"
+#include "transport/connection_quota.h"
 
 namespace weft {
 namespace {
@@ -24,6 +25,28 @@ namespace {
 // and whose calls still run. Higher: clients that connect again while handlers are slow are refused
 // later, and hostile ones make a server keep more.
 constexpr uint32_t kConnectionsForPlace = 2;
+
+// Whether a client may have one more, of those that are open and those that have closed with calls
+// that still run. One without a number leaves an eighth of them to others.
+absl::Status CheckPlacesOfOne(const ServerOptions& options, const PathInfo& client,
+                              IntrusiveList<ServerConnection>& connections) {
+  const bool has_number = options.max_connections_of_one != 0;
+  const uint32_t most =
+      has_number ? kConnectionsForPlace * options.max_connections_of_one
+                 : PlacesForAll(kConnectionsForPlace * options.max_connections, /*of_one=*/0);
+  uint32_t of_client = 0;
+  for (ServerConnection& one : connections) {
+    const PathInfo& path =
+        one.connection() != nullptr ? one.connection()->path() : std::as_const(one).path();
+    of_client += AreOneClient(client, path) ? 1 : 0;
+  }
+  if (of_client < most) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      StrCat("the server has ", of_client,
+             " connections of this client that are open, or closed with calls that still run, and "
+             "takes ",
+             most, ", by ServerOptions::max_connections", has_number ? "_of_one" : ""));
+}
 
 // Descriptors that this process has now; 0: it cannot be told.
 uint64_t OpenDescriptors() {
@@ -402,6 +425,9 @@ absl::StatusOr<ConnectionHandler*> ServerCore::OnIncoming(Connection& connection
         "the server has ", uint32_t{stats_.connections},
         " connections that are open, or closed with calls that still run: ", kConnectionsForPlace,
         " times ServerOptions::max_connections"));
+  }
+  if (stats_.connections >= options_.max_connections) {
+    WEFT_RETURN_IF_ERROR(CheckPlacesOfOne(options_, connection.path(), connections_));
   }
   rpc::ClientHello hello;  // one that cannot be decoded is refused when it is open
   if (hello.ParseFromString(connection.peer_hello()) && hello.has_peer()) {

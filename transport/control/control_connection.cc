@@ -460,6 +460,7 @@ HandshakeStep ControlConnection::Admit() {
   if (!status.ok()) return accept.Refuse(status);
   // Whether it is let in may depend on who it is. What the kernel knows comes with the path.
   connection_->facts().path.identity = socket_->identity();
+  connection_->facts().path.peer = PeerAddressText(socket_->fd());
   const absl::StatusOr<ConnectionHandler*> handler = listener_->acceptor->OnIncoming(*connection_);
   if (!handler.ok()) return accept.Refuse(handler.status());
   if (*handler == nullptr) {

@@ -60,8 +60,11 @@ uint64_t DeviceOfMemory(bool huge) {
   return facts.has_value() ? facts->device : 0;
 }
 
+enum class Pages : uint8_t { kNone = 1, kSmall = 2, kHuge = 3 };
+
 // Of a descriptor that was opened as a path only, so that nothing has happened to the file yet.
-bool IsInMemory(int path_descriptor) {
+// kNone: it is no file in memory, or another user's.
+Pages PagesOf(int path_descriptor) {
   struct Devices {
     uint64_t small_pages = DeviceOfMemory(/*huge=*/false);
     uint64_t huge_pages = DeviceOfMemory(/*huge=*/true);
@@ -69,8 +72,12 @@ bool IsInMemory(int path_descriptor) {
   static constinit ProcessWide<Devices> devices;
   const auto& [small_pages, huge_pages] = devices.Get();
   const std::optional<Facts> facts = KnownFacts(path_descriptor);
-  return facts.has_value() && S_ISREG(facts->mode) && facts->user == geteuid() &&
-         facts->device != 0 && (facts->device == small_pages || facts->device == huge_pages);
+  if (!facts.has_value() || !S_ISREG(facts->mode) || facts->user != geteuid() ||
+      facts->device == 0) {
+    return Pages::kNone;
+  }
+  if (facts->device == small_pages) return Pages::kSmall;
+  return facts->device == huge_pages ? Pages::kHuge : Pages::kNone;
 }
 
 // The bytes of a file that cannot become shorter; 0: it can, or does not consist of whole pages.
@@ -133,7 +140,9 @@ PeerFiles::File* PeerFiles::MakeRoom() {
 // Checks and use are of one file, whatever the peer does meanwhile to its descriptors.
 void PeerFiles::Map(File* file) {
   const Descriptor path(open(PathOf(process_id_, file->descriptor).c_str(), O_PATH | O_CLOEXEC));
-  if (!path.valid() || !IsInMemory(path.get())) return;
+  const Pages pages = path.valid() ? PagesOf(path.get()) : Pages::kNone;
+  // What is only read is looked at again and again, and must not lose its pages meanwhile.
+  if (pages == Pages::kNone || (pages == Pages::kHuge && !may_write_)) return;
   const std::string own = PathOf(getpid(), path.get());
   if (!IsFileOfIdentity(own, file->identity)) return;
   const Descriptor opened(open(own.c_str(), O_RDWR | O_CLOEXEC));
@@ -143,8 +152,10 @@ void PeerFiles::Map(File* file) {
   const uint64_t bytes = SealedBytes(opened.get(), seals);
   if (bytes == 0 || bytes > kMaxMappedBytes - mapped_bytes_) return;
   file->writable = may_write_ && (seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) == 0;
-  file->begin = MapForHugePages(bytes, MAP_SHARED | MAP_NORESERVE, opened.get(), /*offset=*/0,
-                                file->writable);
+  // Huge pages that nobody has, neither the peer nor the host, are refused here: else the first
+  // touch would end this process.
+  const int flags = MAP_SHARED | (pages == Pages::kHuge ? 0 : MAP_NORESERVE);
+  file->begin = MapForHugePages(bytes, flags, opened.get(), /*offset=*/0, file->writable);
   if (file->begin == nullptr) return;
   madvise(file->begin, bytes, MADV_HUGEPAGE);
   madvise(file->begin, bytes, MADV_DONTFORK);  // a child has nothing to do with this peer

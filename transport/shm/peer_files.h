@@ -12,10 +12,12 @@
 //     system could keep this waiting;
 //   - be sealed against shrinking: a file that becomes shorter under a mapping kills who touches
 //   it;
-//   - hold the whole range that is asked for.
+//   - hold the whole range that is asked for;
+//   - if it is of huge pages, have them, or find so many free ones: else it cannot be mapped.
 // Who lies gains an error, or wrong bytes in his own transfers. (One thing is left to a peer whose
 // file is of reserved huge pages: it can give them away, and then a copy ends in SIGBUS. But it may
-// send that signal, or a worse one, to processes of its user anyway.)
+// send that signal, or a worse one, to processes of its user anyway. Who only reads a file, as
+// again and again the table of regions, maps none of huge pages.)
 //
 // What cannot be mapped is remembered as such, and goes another way (process_vm_readv(2), or
 // through the peer). There are at most kMaxFiles, of kMaxMappedBytes together; the one unused for

@@ -32,10 +32,11 @@ MappedMemory NewMemory(uint64_t bytes = kBytes) {
 
 // A file that looks like one of ours, with the seals of choice.
 struct ForgedFile {
-  ForgedFile(uint64_t bytes, int seals) {
+  ForgedFile(uint64_t bytes, int seals, unsigned huge = 0) {
     const std::string link = MemoryFile::LinkOf(identity);
     const std::string name = link.substr(7, link.size() - 7 - 10);  // "/memfd:", " (deleted)"
-    descriptor.Reset(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    descriptor.Reset(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING | huge));
+    if (huge != 0 && !descriptor.valid()) return;  // a kernel without them
     EXPECT_EQ(ftruncate(descriptor.get(), static_cast<off_t>(bytes)), 0);
     EXPECT_EQ(fcntl(descriptor.get(), F_ADD_SEALS, seals), 0);
   }
@@ -44,6 +45,9 @@ struct ForgedFile {
   uint64_t identity = 0x0123456789abcdef;
   Descriptor descriptor;
 };
+
+constexpr unsigned kHuge = 4;  // MFD_HUGETLB
+constexpr uint64_t kHugeBytes = uint64_t{2} << 20;
 
 class PeerFilesTest : public testing::Test {
  protected:
@@ -60,6 +64,24 @@ TEST_F(PeerFilesTest, TheSameMemoryIsSeenThroughTheMapping) {
   EXPECT_EQ(there[99], std::byte{9});
   there[0] = std::byte{8};
   EXPECT_EQ(memory.bytes()[1000], std::byte{8});
+}
+
+// A file of huge pages that the host did not have was mapped, and the first look into it ended the
+// process: by SIGBUS, when a peer came whose table of regions lay there, or that lent such memory.
+TEST_F(PeerFilesTest, HugePagesThatNobodyHasAreNotMapped) {
+  const ForgedFile file(uint64_t{1} << 39, F_SEAL_SHRINK, kHuge);
+  if (!file.descriptor.valid()) GTEST_SKIP() << "this kernel has no files of huge pages";
+  EXPECT_EQ(files_.Find(file.place(), 1), nullptr);
+  EXPECT_EQ(PeerFiles(getpid(), MemoryFile::Peers::kOnlyRead).Find(file.place(), 1), nullptr);
+}
+
+// Their owner can give them away at any time.
+TEST_F(PeerFilesTest, HugePagesAreNotMappedForWhoOnlyReads) {
+  const ForgedFile file(kHugeBytes, F_SEAL_SHRINK, kHuge);
+  if (!file.descriptor.valid() || files_.Find(file.place(), 1) == nullptr) {
+    GTEST_SKIP() << "this host has no free huge page";
+  }
+  EXPECT_EQ(PeerFiles(getpid(), MemoryFile::Peers::kOnlyRead).Find(file.place(), 1), nullptr);
 }
 
 TEST_F(PeerFilesTest, AFileIsMappedOnce) {

@@ -353,6 +353,24 @@ TEST_F(HiddenTableTest, TheOwnerIsAskedForCopies) {
   EXPECT_TRUE(Delivers(end_a_, "the link goes on"));
 }
 
+// The table of a peer's regions was mapped from a file of huge pages too, which the host need not
+// have: whoever named such a file ended this process when it came.
+TEST(PeerDomainsTest, ATableOfHugePagesIsNone) {
+  const Descriptor table(memfd_create("weft-0123456789abcdef", MFD_CLOEXEC | MFD_ALLOW_SEALING |
+                                                                   /*MFD_HUGETLB*/ 4));
+  if (!table.valid()) GTEST_SKIP() << "this kernel has no files of huge pages";
+  ASSERT_EQ(ftruncate(table.get(), off_t{2} << 20), 0);
+  ASSERT_EQ(fcntl(table.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  const std::string name = StrCat("weft-domain-0123456789abcdef-", table.get());
+  const auto memory = SealedMemory::Create(name.c_str(), sizeof(SharedDomainMemory));
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  ASSERT_EQ(TableOf(memory->descriptor()).descriptor, table.get());
+  PeerDomains domains({});
+  const auto peer = domains.Open(memory->descriptor(), getpid(), /*process_start=*/1);
+  ASSERT_TRUE(peer.ok()) << peer.status();
+  EXPECT_EQ((*peer)->regions(), nullptr);  // and it is asked for all copies
+}
+
 TEST_F(ShmDomainTest, MemoryThatCouldShrinkOrIsSomethingElseIsRefused) {
   const Descriptor unsealed(memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(ftruncate(unsealed.get(), sizeof(SharedLinkMemory)), 0);

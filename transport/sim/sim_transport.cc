@@ -229,6 +229,7 @@ absl::Status SimTransport::Admit(const Hello& hello) {
   ++clients.of_node[hello.node];
   peer.connection->facts().peer_hello = hello.text;
   peer.connection->facts().path.identity = fabric_->identity(hello.node);
+  peer.connection->facts().path.peer = fabric_->NameOf(hello.node);
   absl::StatusOr<ConnectionHandler*> handler = listener.acceptor().OnIncoming(*peer.connection);
   absl::Status status = handler.status();
   Welcome welcome{node_,
