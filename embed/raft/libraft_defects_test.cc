@@ -101,9 +101,9 @@ class Cluster {
   raft_fixture* fixture() { return &fixture_; }
   raft& member(unsigned i) { return *raft_fixture_get(&fixture_, i); }
 
-  void Propose(unsigned i) {
+  void Propose(unsigned i, const char* text = "command") {
     ASSERT_LT(proposed_, std::size(proposals_));
-    const raft_buffer command = BufferOf("command");
+    const raft_buffer command = BufferOf(text);
     ASSERT_EQ(raft_apply(&member(i), &proposals_[proposed_++], &command, 1, nullptr), 0);
   }
   // Of some members all have applied what member i's log ends with.
@@ -116,6 +116,7 @@ class Cluster {
   void MakeVoter(unsigned i) {
     ASSERT_EQ(raft_assign(&member(0), &change_, member(i).id, RAFT_VOTER, nullptr), 0);
   }
+  void Remove0() { ASSERT_EQ(raft_remove(&member(0), &change_, member(0).id, nullptr), 0); }
   // A fourth member, and a fifth one, that nobody has started.
   int AddFourth(unsigned i) { return raft_add(&member(i), &change_, 4, "4", nullptr); }
   int AddFifth(unsigned i) { return raft_add(&member(i), &change_, 5, "5", nullptr); }
@@ -717,6 +718,107 @@ TEST(LibraftDefects, WithTheRepairItWaitsForTheOneBeforeIt) {
   cluster.Propose(0);
   cluster.AllApply(0, {0, 1, 2});
   EXPECT_EQ(cluster.AddFifth(0), 0);
+}
+
+// C removes member 0, which leads, and leaves member 1 as the only voter. Member 1 elects itself in
+// the term in which it has given its vote to member 0: two members lead in one term, and what one
+// of them puts at a place of the log, the other one's followers take for their own. Member 2, which
+// has no vote, has an entry that nobody has committed in the place of one that was acknowledged,
+// and keeps it.
+
+// Until member 1, which has C on its disk, is the only voter, and member 0 leads and does not know
+// how far member 1 is.
+void LeaderRemovesItself(Cluster& cluster) {
+  cluster.StartAndElect();
+  raft_fixture_saturate(cluster.fixture(), 1, 0);
+  cluster.Remove0();
+  const raft_index change = raft_last_index(&cluster.member(0));
+  cluster.AwaitStored(1, change);
+  cluster.AwaitStored(2, change);
+  ASSERT_EQ(raft_state(&cluster.member(0)), RAFT_LEADER);
+}
+
+// Until both have led, and member 2 has heard both. Returns the place.
+raft_index TwoLeadersOfOneVoter(Cluster& cluster) {
+  LeaderRemovesItself(cluster);
+  const raft_index place = raft_last_index(&cluster.member(0)) + 1;
+  cluster.Separate(0, 1);
+  cluster.Separate(1, 2);
+  cluster.Propose(0, "never committed");
+  cluster.AwaitStored(2, place);
+  EXPECT_TRUE(raft_fixture_step_until_state_is(cluster.fixture(), 1, RAFT_LEADER, kLimitMs));
+  cluster.Propose(1, "acknowledged");
+  cluster.AllApply(1, {1});
+  cluster.CutOff();
+  cluster.Join(1, 2);
+  cluster.Propose(1);
+  cluster.AllApply(1, {1, 2});
+  return place;
+}
+
+std::string TextAt(const raft_log& log, raft_index index) {
+  const raft_entry* const entry = EntryAt(log, index);
+  return entry == nullptr ? "none" : static_cast<const char*>(entry->buf.base);
+}
+
+TEST(LibraftDefects, TheOnlyVoterElectsItselfInAnothersTerm) {
+  Cluster cluster(/*voters=*/2);
+  const raft_index place = TwoLeadersOfOneVoter(cluster);
+  EXPECT_EQ(TextAt(cluster.member(1).log, place), "acknowledged");
+  EXPECT_EQ(TextAt(cluster.member(2).log, place), "never committed") << "mended";
+}
+
+TEST(LibraftDefects, WithTheRepairItBeginsATermOfItsOwn) {
+  Cluster cluster(/*voters=*/2);
+  cluster.Repair();
+  const raft_index place = TwoLeadersOfOneVoter(cluster);
+  EXPECT_EQ(TextAt(cluster.member(1).log, place), "acknowledged");
+  EXPECT_EQ(TextAt(cluster.member(2).log, place), "acknowledged");
+}
+
+// The same where the leader hands over when it has removed itself.
+void HandOverToTheOnlyVoter(Cluster& cluster) {
+  LeaderRemovesItself(cluster);
+  static struct raft_transfer transfer;
+  transfer = {};
+  ASSERT_EQ(raft_transfer(&cluster.member(0), &transfer, cluster.member(1).id, nullptr), 0);
+  ASSERT_TRUE(raft_fixture_step_until_state_is(cluster.fixture(), 1, RAFT_LEADER, kLimitMs));
+}
+
+TEST(LibraftDefectsDeathTest, WhoIsHandedTheLeadershipAloneTakesTheTermWithIt) {
+  Cluster cluster(/*voters=*/2);
+  EXPECT_DEATH(HandOverToTheOnlyVoter(cluster), "both leaders in term") << "mended";
+}
+
+TEST(LibraftDefects, WithTheRepairItLeavesTheTerm) {
+  Cluster cluster(/*voters=*/2);
+  cluster.Repair();
+  HandOverToTheOnlyVoter(cluster);
+  EXPECT_GT(cluster.member(1).current_term, cluster.member(0).current_term);
+  EXPECT_EQ(cluster.member(1).voted_for, cluster.member(1).id);
+}
+
+// And where the only voter is started again: whom it gave its vote in that term may lead still.
+void StartTheOnlyVoter(Cluster& cluster) {
+  raft_fixture_set_term(cluster.fixture(), 0, 5);
+  cluster.Start();
+  ASSERT_EQ(raft_state(&cluster.member(0)), RAFT_LEADER);
+}
+
+TEST(LibraftDefects, TheOnlyVoterLeadsInTheTermThatItsDiskHas) {
+  Cluster cluster(/*voters=*/1);
+  StartTheOnlyVoter(cluster);
+  EXPECT_EQ(cluster.member(0).current_term, 5u) << "mended";
+}
+
+TEST(LibraftDefects, WithTheRepairItLeadsInTheNextOne) {
+  Cluster cluster(/*voters=*/1);
+  cluster.Repair();
+  StartTheOnlyVoter(cluster);
+  EXPECT_EQ(cluster.member(0).current_term, 6u);
+  EXPECT_EQ(cluster.member(0).voted_for, cluster.member(0).id);
+  cluster.Propose(0);
+  cluster.AllApply(0, {0, 1, 2});
 }
 
 }  // namespace

@@ -55,6 +55,9 @@
 //  11. e, then leads again      A leader commits an entry of an earlier term once most members have
 //                               it (Raft's figure 8): one that has an entry of a later term there
 //                               may still be elected, and takes away what was committed.
+//  12. C leaves one voter       It elects itself in the term it is in (convertToCandidate()), in
+//                               which it may have given its vote to one that still leads: what two
+//                               leaders of one term put at one place, others take for the same.
 //
 // Before libraft hears a message, it sees which entries libraft is about to take off its log. If
 // there is a change among them (1, 2), it puts the configuration before it in place: that of an
@@ -70,7 +73,8 @@
 // (9): the rest is committed, and the same. Before a follower votes or stands for election, the
 // last change in its log is put in place, and counts as under way until it is applied (10). Who is
 // elected by others appends a barrier, and until its disk has an entry of its term, answers count
-// for no more than what is committed (11).
+// for no more than what is committed (11). Who needs no other vote begins a term, and votes for
+// itself, as a candidate does (12); if its disk takes neither it goes on to follow.
 //
 //   where                      function            defects
 //   each message: first        SkipCovered()       9
@@ -79,6 +83,8 @@
 //     then                     HoldBack()          11, of answers
 //     last                     NonVoterAsked()     8
 //   behind a voter's answer    BeginTerm()         11
+//   start(), a silent leader's BeginTermAlone()    12
+//     tick, TimeoutNow
 //   send()                     Correct()           6, by what BeforeMessage() has noted
 //   set_term(), set_vote()     AfterFailedWrite()  5
 //   load(), append()           ClearUnwritten()    7
@@ -110,8 +116,9 @@
 // Errors: the raft_io's, as they are; where nothing earlier is known (a member that joins), libraft
 //   does what it does. To attach a second one to a raft_io ends the process.
 // Invariants: it writes to raft::configuration, ::configuration_index,
-//   ::configuration_uncommitted_index and ::fsm, where a follower has its leader, and to bytes of
-//   entries that nobody reads, alone; raft.h tells what they mean. It calls raft_barrier().
+//   ::configuration_uncommitted_index, ::current_term, ::voted_for and ::fsm, where a follower has
+//   its leader, and to bytes of entries that nobody reads, alone; raft.h tells what they mean. It
+//   calls raft_barrier().
 #pragma once
 
 #include "embed/raft/libraft.h"
@@ -144,6 +151,8 @@ class RaftRepair {
   bool PermitsSnapshot();
   void Correct(raft_append_entries_result* result) const;
   void BeginTerm();
+  // As a candidate does, for who needs no other vote. An error of the raft_io: it must not lead.
+  int BeginTermAlone();
 
   raft_io* const io_;
   const raft_io below_;  // the functions that were there

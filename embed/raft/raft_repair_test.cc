@@ -553,7 +553,8 @@ std::string WrittenConfiguration() {
 TEST(RaftRepair, MoreThanLibraftLeavesUnwrittenStaysAsItIs) {
   const std::string written = WrittenConfiguration();
   ASSERT_EQ(written.size(), 20u);
-  RepairedIo io(/*raft=*/nullptr);
+  raft libraft = {};
+  RepairedIo io(&libraft);
   EXPECT_EQ(io.Append(RAFT_CHANGE, written), written);
   EXPECT_EQ(io.Append(RAFT_CHANGE, written + std::string(4, 'x')), written + std::string(4, '\0'));
   EXPECT_EQ(io.Append(RAFT_CHANGE, written + std::string(7, 'x')), written + std::string(7, '\0'));
