@@ -12,6 +12,7 @@
 // other entry.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <list>
@@ -819,6 +820,49 @@ TEST(LibraftDefects, WithTheRepairItLeadsInTheNextOne) {
   EXPECT_EQ(cluster.member(0).voted_for, cluster.member(0).id);
   cluster.Propose(0);
   cluster.AllApply(0, {0, 1, 2});
+}
+
+// Who is elected while there is no memory appends no barrier, and held all answers back until
+// somebody had a command: what the leader before it had not committed stayed so, and no member
+// caught up.
+class NoMemoryForBarriers {
+ public:
+  NoMemoryForBarriers() {
+    heap_.malloc = [](void*, size_t bytes) { return bytes == 8 ? nullptr : std::malloc(bytes); };
+    heap_.free = [](void*, void* memory) { std::free(memory); };
+    heap_.calloc = [](void*, size_t count, size_t bytes) { return std::calloc(count, bytes); };
+    heap_.realloc = [](void*, void* memory, size_t bytes) { return std::realloc(memory, bytes); };
+    heap_.aligned_alloc = [](void*, size_t alignment, size_t bytes) {
+      return std::aligned_alloc(alignment, bytes);
+    };
+    heap_.aligned_free = [](void*, size_t, void* memory) { std::free(memory); };
+    raft_heap_set(&heap_);
+  }
+  ~NoMemoryForBarriers() { raft_heap_set_default(); }
+  NoMemoryForBarriers(const NoMemoryForBarriers&) = delete;
+  NoMemoryForBarriers& operator=(const NoMemoryForBarriers&) = delete;
+
+ private:
+  raft_heap heap_ = {};
+};
+
+TEST(RaftRepairMemory, WhoCouldAppendNoBarrierTriesAgain) {
+  Cluster cluster;
+  cluster.Repair();
+  cluster.StartAndElect();
+  cluster.Propose(0);
+  const raft_index entry = raft_last_index(&cluster.member(0));
+  raft_fixture_saturate(cluster.fixture(), 1, 0);
+  raft_fixture_saturate(cluster.fixture(), 2, 0);
+  cluster.AwaitStored(1, entry);
+  cluster.AwaitStored(2, entry);
+  cluster.CutOff();
+  {
+    NoMemoryForBarriers no_memory;
+    ASSERT_TRUE(raft_fixture_step_until_state_is(cluster.fixture(), 1, RAFT_LEADER, kLimitMs));
+  }
+  ASSERT_EQ(raft_last_index(&cluster.member(1)), entry);
+  EXPECT_TRUE(raft_fixture_step_until_applied(cluster.fixture(), 1, entry, kLimitMs));
 }
 
 }  // namespace

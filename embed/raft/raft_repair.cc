@@ -262,6 +262,8 @@ struct RaftRepair::Functions {
       if (IsOnlyVoter(*raft) && self.BeginTermAlone() != 0) return;
     }
     self.tick_(io);
+    // If there was no memory for its barrier, or no vote to be asked for.
+    if (raft->state == RAFT_LEADER && LastIndex(raft->log) > raft->commit_index) self.BeginTerm();
   }
 
   static void Receive(raft_io* io, raft_message* message) {
@@ -406,8 +408,8 @@ void RaftRepair::BeginTerm() {
   raft* const raft = Raft();
   if (raft->state != RAFT_LEADER) return;
   if (TermAt(raft->log, LastIndex(raft->log)) == raft->current_term) return;
-  // The request is free: libraft has ended that of an earlier term. If there is no memory, the
-  // first entry of whoever uses libraft does the same.
+  // The request is free: libraft has ended that of an earlier term. If there is no memory, the next
+  // tick tries again, and the first entry of whoever uses libraft does the same.
   raft_barrier(raft, &first_, nullptr);
 }
 

@@ -82,7 +82,7 @@
 //     then                     TakeUpLastChange()  10; and at each tick of a silent leader's
 //     then                     HoldBack()          11, of answers
 //     last                     NonVoterAsked()     8
-//   behind a voter's answer    BeginTerm()         11
+//   behind a voter's answer    BeginTerm()         11; and at the leader's ticks, if need be
 //   start(), a silent leader's BeginTermAlone()    12
 //     tick, TimeoutNow
 //   send()                     Correct()           6, by what BeforeMessage() has noted
