@@ -865,5 +865,62 @@ TEST(RaftRepairMemory, WhoCouldAppendNoBarrierTriesAgain) {
   EXPECT_TRUE(raft_fixture_step_until_applied(cluster.fixture(), 1, entry, kLimitMs));
 }
 
+// An append of a leader that has lost the leadership, and has it again, fails: libraft takes the
+// entry and all behind it off the log, the barrier too, whose request stays in its queue. Put there
+// again, the queue was a ring without an end, and the process hung.
+struct HeldAppend {
+  bool holds = false;
+  raft_io_append* request = nullptr;
+  raft_io_append_cb callback = nullptr;
+  decltype(raft_io::append) below = nullptr;
+};
+
+HeldAppend& Held() {
+  static HeldAppend held;
+  return held;
+}
+
+TEST(RaftRepairQueue, ABarrierThatAFailedAppendTookAwayIsNotPutThereTwice) {
+  Cluster cluster;
+  Held() = {};
+  raft& member = cluster.member(0);
+  Held().below = member.io->append;
+  member.io->append = [](raft_io* io, raft_io_append* request, const raft_entry* entries,
+                         unsigned count, raft_io_append_cb callback) {
+    if (!Held().holds) return Held().below(io, request, entries, count, callback);
+    Held().request = request;
+    Held().callback = callback;
+    return 0;
+  };
+  cluster.Repair();
+  cluster.StartAndElect();
+  for (const unsigned other : {1, 2}) raft_fixture_saturate(cluster.fixture(), other, 0);
+  cluster.Propose(0);
+  const raft_index stored = raft_last_index(&member);
+  cluster.AwaitStored(0, stored);
+  cluster.CutOff();
+  cluster.Separate(1, 2);
+  Held().holds = true;
+  cluster.Propose(0);
+  ASSERT_NE(Held().request, nullptr);
+  Held().holds = false;
+  ASSERT_TRUE(raft_fixture_step_until_state_is(cluster.fixture(), 0, RAFT_FOLLOWER, kLimitMs));
+  for (const unsigned other : {1, 2}) {
+    ASSERT_TRUE(
+        raft_fixture_step_until_state_is(cluster.fixture(), other, RAFT_CANDIDATE, kLimitMs));
+  }
+  cluster.Heal();
+  member.follower_state.randomized_election_timeout = kElectionMs;
+  raft_fixture_set_randomized_election_timeout(cluster.fixture(), 0, kElectionMs);
+  ASSERT_TRUE(raft_fixture_step_until_state_is(cluster.fixture(), 0, RAFT_LEADER, kLimitMs));
+  ASSERT_EQ(raft_last_index(&member), stored + 2) << "no barrier";
+  Held().callback(Held().request, RAFT_IOERR);
+  ASSERT_EQ(raft_last_index(&member), stored);
+  cluster.Settle();
+  cluster.CutOff();
+  EXPECT_TRUE(raft_fixture_step_until_state_is(cluster.fixture(), 0, RAFT_FOLLOWER, kLimitMs))
+      << "it ends the leadership, and all requests in the queue";
+}
+
 }  // namespace
 }  // namespace weft::embed

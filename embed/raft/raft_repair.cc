@@ -408,9 +408,16 @@ void RaftRepair::BeginTerm() {
   raft* const raft = Raft();
   if (raft->state != RAFT_LEADER) return;
   if (TermAt(raft->log, LastIndex(raft->log)) == raft->current_term) return;
-  // The request is free: libraft has ended that of an earlier term. If there is no memory, the next
-  // tick tries again, and the first entry of whoever uses libraft does the same.
-  raft_barrier(raft, &first_, nullptr);
+  // An append that failed takes entries off a leader's log, and leaves their requests in its queue.
+  if (is_first_queued_) return;
+  first_.data = this;
+  is_first_queued_ = true;
+  const raft_barrier_cb ended = [](struct raft_barrier* first, int) {
+    static_cast<RaftRepair*>(first->data)->is_first_queued_ = false;
+  };
+  // If there is no memory, the next tick tries again, and the first entry of whoever uses libraft
+  // does the same.
+  if (raft_barrier(raft, &first_, ended) != 0) is_first_queued_ = false;
 }
 
 int RaftRepair::BeginTermAlone() {

@@ -166,6 +166,7 @@ class RaftRepair {
   raft_term leaders_term_ = 0;      // of the last leader that was heard
   raft_index same_ = 0;             // so far its log and this member's are the same
   struct raft_barrier first_ = {};  // of the term in which this member leads
+  bool is_first_queued_ = false;    // libraft has it
 };
 
 }  // namespace weft::embed
