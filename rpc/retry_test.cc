@@ -61,6 +61,23 @@ TEST_F(RetryTest, AMethodThatMayRunTwiceIsSentAgainAfterUnavailable) {
   ExpectNothingIsLeft();
 }
 
+// The sums over several engines left them out: a program that watched its retries saw none.
+TEST_F(RetryTest, AChannelOnSeveralEnginesCountsTheRetriesOfEach) {
+  StartServer();
+  const std::vector<Engine*> engines = {&network_.Node("client"), &network_.Node("another")};
+  auto channel = Channel::Open(engines, "sim:server", Retrying());
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  channel_ = *std::move(channel);
+  stub_.emplace(*channel_);
+  service_.Next(StoreService::Unavailable());
+  service_.Next(StoreService::Unavailable());
+  RetriedOutcome outcome;
+  Look(outcome);
+  EXPECT_EQ(EndOf(outcome), absl::OkStatus());
+  EXPECT_EQ(channel_->stats().calls_ok, 1u);
+  EXPECT_EQ(channel_->stats().retries, 2u);
+}
+
 TEST_F(RetryTest, AMethodOfWhichNothingIsSaidRunsOnce) {
   Start(Retrying());
   service_.Next(StoreService::Unavailable());

@@ -2,8 +2,7 @@
 //
 // Threads: in main(), before others are started.
 // Errors: INVALID_ARGUMENT names the flag and what it may be; for a file with a secret also those
-// of
-//   reading it. Certificates and keys are read by the channel or server that gets the options.
+//   of reading it. Certificates and keys are read by the channel or server that gets the options.
 #pragma once
 
 #include <optional>

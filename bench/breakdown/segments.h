@@ -12,7 +12,8 @@
 
 namespace weft::bench {
 
-// One call, as both sides saw it. The two counters are one: TscOffset() has looked.
+// One call, as both sides saw it. Their time stamps are taken for one counter's: main.cc says how
+// far the two processors' are apart.
 // (A row is a line: the two sides fill theirs at the same time.)
 struct TracedCall {
   TraceRow client;

@@ -10,7 +10,7 @@
 // Threads: any. Lifetime: a lane outlives its tasks, and the pool outlives all lanes' tasks: its
 //   destructor waits for those that were given to it.
 // Errors: none. There is no limit of its own: whoever gives it tasks bounds them (BlockService:
-//   kMaxRequests for each session).
+//   2 * kMaxRequests for each session).
 #pragma once
 
 #include <condition_variable>

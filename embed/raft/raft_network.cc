@@ -517,7 +517,7 @@ int RaftNetwork::Send(raft_io* io, raft_io_send* request, const raft_message* me
     status = absl::ResourceExhaustedError("the engine's inbox is full");
   }
   if (!status.ok()) {
-    self.OnUnsent(*sending);
+    self.OnNotSent(*sending);
     self.unsent_.erase(sending);
     Explain(io, status);
   }
@@ -586,7 +586,7 @@ absl::Status RaftNetwork::Start(std::list<Sending>::iterator sending, bool in_se
   if (!found.ok()) return found.status();
   Channel& channel = **found;
   if (HasEntries(*sending) && remote_writes_->MustFail(sending->to)) {
-    if (!in_send) remote_writes_->HasFailed(sending->to);
+    if (!in_send) remote_writes_->NoteFailed(sending->to);
     return absl::UnavailableError(StrCat("member ", sending->to,
                                          " was started again, and lacks "
                                          "what it had; libraft sends it again"));
@@ -619,7 +619,7 @@ absl::Status RaftNetwork::Start(std::list<Sending>::iterator sending, bool in_se
   return absl::OkStatus();
 }
 
-void RaftNetwork::OnUnsent(const Sending& sending) {
+void RaftNetwork::OnNotSent(const Sending& sending) {
   if (rings_ != nullptr) rings_->OnFailed(sending.to, sending.message);
   if (remote_writes_ != nullptr && sending.record.has_value()) {
     remote_writes_->OnFailed(sending.to, *sending.record);
@@ -637,7 +637,7 @@ void RaftNetwork::OnSent(std::list<Sending>::iterator sending, const absl::Statu
     if (sending->bulk.has_value()) ++stats_.large_sent;
   } else {
     ++stats_.failed;
-    OnUnsent(*sending);
+    OnNotSent(*sending);
   }
   raft_io_send* const request = sending->request;
   const raft_io_send_cb callback = sending->callback;

@@ -213,7 +213,7 @@ class RaftNetwork {
   // and nobody called back. REQUIRES then: it is neither large nor a record.
   absl::Status Start(std::list<Sending>::iterator sending, bool in_send);
   static bool HasEntries(const Sending& sending);
-  void OnUnsent(const Sending& sending);
+  void OnNotSent(const Sending& sending);
   void OnSent(std::list<Sending>::iterator sending, const absl::Status& status);
   void CloseWhenQuiet();
   // INVALID_ARGUMENT: a message that would have libraft, which trusts members, use memory wrongly.

@@ -104,7 +104,7 @@ raft_index RaftRemoteWrites::Matched(raft_id leader, raft_term term) const {
   return std::min<raft_index>(compared_.index, raft()->last_stored);
 }
 
-void RaftRemoteWrites::Compared(const Mark& mark) {
+void RaftRemoteWrites::NoteCompared(const Mark& mark) {
   if (mark.index == 0 || !Follows(mark.leader, mark.term)) return;
   if (!LogHas(mark.index, mark.index_term)) return;
   if (compared_.leader != mark.leader || compared_.term != mark.term) compared_ = mark;
@@ -219,7 +219,7 @@ bool RaftRemoteWrites::MustFail(raft_id to) const {
   return found != peers_.end() && found->second.must_fail;
 }
 
-void RaftRemoteWrites::HasFailed(raft_id to) {
+void RaftRemoteWrites::NoteFailed(raft_id to) {
   if (const auto found = peers_.find(to); found != peers_.end()) found->second.must_fail = false;
 }
 
@@ -408,7 +408,7 @@ RaftRemoteWrites::Drained RaftRemoteWrites::Drain(uint64_t bytes) {
     }
     ++stats_.taken;
     grant_->reader->Took(record.position, record.bytes);
-    Compared(last);
+    NoteCompared(last);
   }
   return Drained::kSome;
 }
@@ -563,7 +563,7 @@ bool RaftRemoteWrites::BeforeMessage(const raft_message& message) {
 
 void RaftRemoteWrites::AfterMessage() {
   if (raft() == nullptr || draining_) return;
-  Compared(std::exchange(handing_, {}));
+  NoteCompared(std::exchange(handing_, {}));
   TendGrant();
   ConsiderGrant();
 }

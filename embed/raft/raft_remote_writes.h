@@ -153,7 +153,7 @@ class RaftRemoteWrites {
   void OnFailed(raft_id to, const wire::Ring::Place& place);
   // The next message of entries to this peer has to fail, in its callback (invariant 6).
   bool MustFail(raft_id to) const;
-  void HasFailed(raft_id to);  // it has
+  void NoteFailed(raft_id to);  // it has
 
   // --- receiving --------------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ class RaftRemoteWrites {
   bool LogHas(raft_index index, raft_term term) const;
   // Up to where this log was compared with that leader's, and is on the disk.
   raft_index Matched(raft_id leader, raft_term term) const;
-  void Compared(const Mark& mark);
+  void NoteCompared(const Mark& mark);
   void LookWhetherCaughtUp();
 
   bool Look(Record* record);

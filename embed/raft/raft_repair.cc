@@ -236,6 +236,7 @@ struct RaftRepair::Functions {
   static int Send(raft_io* io, raft_io_send* request, const raft_message* message,
                   raft_io_send_cb callback) {
     const RaftRepair& self = Self(io);
+    if (message->type == RAFT_IO_APPEND_ENTRIES && self.HasLostAppend(0)) return RAFT_NOCONNECTION;
     if (message->type != RAFT_IO_APPEND_ENTRIES_RESULT) {
       return self.below_.send(io, request, message, callback);
     }
@@ -300,8 +301,12 @@ struct RaftRepair::Functions {
 
   static int Append(raft_io* io, raft_io_append* request, const raft_entry* entries, unsigned n,
                     raft_io_append_cb callback) {
+    RaftRepair& self = Self(io);
+    if (self.HasLostAppend(n)) return RAFT_IOERR;
     ClearUnwritten(entries, n);
-    return Self(io).below_.append(io, request, entries, n, callback);
+    const int code = self.below_.append(io, request, entries, n, callback);
+    if (code == 0) self.NoteAppend();
+    return code;
   }
 
   static int PutSnapshot(raft_io* io, unsigned trailing, raft_io_snapshot_put* request,
@@ -430,6 +435,20 @@ int RaftRepair::BeginTermAlone() {
   code = below_.set_vote(io_, raft->id);
   if (code == 0) raft->voted_for = raft->id;
   return code;
+}
+
+void RaftRepair::NoteAppend() {
+  const raft* const raft = Raft();
+  if (raft->state != RAFT_LEADER) return;
+  appended_term_ = raft->current_term;
+  appended_ = LastIndex(raft->log);
+}
+
+bool RaftRepair::HasLostAppend(unsigned added) const {
+  const raft* const raft = Raft();
+  return raft->state == RAFT_LEADER && raft->current_term == appended_term_ &&
+         LastIndex(raft->log) < appended_ + added &&
+         raft->configuration.n > 1;  // nobody else has it
 }
 
 void RaftRepair::Correct(raft_append_entries_result* result) const {

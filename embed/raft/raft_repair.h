@@ -26,7 +26,7 @@
 //   4. C1 e C2, then another    configuration_uncommitted_index still names C2, which the snapshot
 //      member's snapshot        has taken the place of, and a later conflict rolls back.
 //
-// And four with elections, and one each with answers, with memory, and with snapshots:
+// And five with elections, and one each with answers, with memory, with snapshots, and with disks:
 //
 //   5. TimeoutNow, disk fails   convertToCandidate() makes a candidate that cannot store its vote a
 //                               follower again, but leaves a candidate's flags where a follower has
@@ -55,7 +55,10 @@
 //  11. e, then leads again      A leader commits an entry of an earlier term once most members have
 //                               it (Raft's figure 8): one that has an entry of a later term there
 //                               may still be elected, and takes away what was committed.
-//  12. C leaves one voter       It elects itself in the term it is in (convertToCandidate()), in
+//  12. e, disk fails            A leader that could not append takes e off its log, leads on, and
+//                               puts the next entry in its place. Members that have e there take it
+//                               for that one, as it has the same term, and keep it.
+//  13. C leaves one voter       It elects itself in the term it is in (convertToCandidate()), in
 //                               which it may have given its vote to one that still leads: what two
 //                               leaders of one term put at one place, others take for the same.
 //
@@ -73,8 +76,11 @@
 // (9): the rest is committed, and the same. Before a follower votes or stands for election, the
 // last change in its log is put in place, and counts as under way until it is applied (10). Who is
 // elected by others appends a barrier, and until its disk has an entry of its term, answers count
-// for no more than what is committed (11). Who needs no other vote begins a term, and votes for
-// itself, as a candidate does (12); if its disk takes neither it goes on to follow.
+// for no more than what is committed (11). A leader whose log has become shorter has lost an
+// append: it appends nothing more in that term, and sends no entries or heartbeats, until another
+// one leads (12). The only voter of a group stays like that until it is started again.
+// Who needs no other vote begins a term, and votes for itself, as a candidate does (13); if its
+// disk takes neither it goes on to follow.
 //
 //   where                      function            defects
 //   each message: first        SkipCovered()       9
@@ -83,9 +89,10 @@
 //     then                     HoldBack()          11, of answers
 //     last                     NonVoterAsked()     8
 //   behind a voter's answer    BeginTerm()         11; and at the leader's ticks, if need be
-//   start(), a silent leader's BeginTermAlone()    12
+//   start(), a silent leader's BeginTermAlone()    13
 //     tick, TimeoutNow
 //   send()                     Correct()           6, by what BeforeMessage() has noted
+//   append(), send()           HasLostAppend()     12, by what NoteAppend() has noted
 //   set_term(), set_vote()     AfterFailedWrite()  5
 //   load(), append()           ClearUnwritten()    7
 //   load(), snapshot_put()     KeepSnapshot()      1 and 2: the members to go back to
@@ -98,8 +105,8 @@
 // snapshot that goes by libraft's own TCP.
 //
 // libraft_defects_test.cc plays all of them but the ninth, to which it does not get, in libraft's
-// own simulated cluster, with and without this. This reads libraft's log as raft.h of 0.15 lays it
-// out.
+// own simulated cluster, with (but the twelfth) and without this. This reads libraft's log as
+// raft.h of 0.15 lays it out.
 //
 //   state      set by            what holds
 //   attached   the constructor   the functions are in the raft_io; libraft need not be there yet
@@ -153,6 +160,9 @@ class RaftRepair {
   void BeginTerm();
   // As a candidate does, for who needs no other vote. An error of the raft_io: it must not lead.
   int BeginTermAlone();
+  void NoteAppend();
+  // `added`: entries that are in the log already, and are to be appended now.
+  bool HasLostAppend(unsigned added) const;
 
   raft_io* const io_;
   const raft_io below_;  // the functions that were there
@@ -167,6 +177,8 @@ class RaftRepair {
   raft_index same_ = 0;             // so far its log and this member's are the same
   struct raft_barrier first_ = {};  // of the term in which this member leads
   bool is_first_queued_ = false;    // libraft has it
+  raft_term appended_term_ = 0;     // in which it has led, and appended last
+  raft_index appended_ = 0;         // the last entry of that
 };
 
 }  // namespace weft::embed

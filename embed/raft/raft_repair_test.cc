@@ -567,6 +567,32 @@ TEST(RaftRepair, MoreThanLibraftLeavesUnwrittenStaysAsItIs) {
   EXPECT_EQ(io.Append(RAFT_COMMAND, std::string(8, 'x')), std::string(8, 'x'));
 }
 
+// Members came to have different entries at one place (libraft_defects_test): a leader whose disk
+// had refused one put the next one there, of the same term.
+TEST(RaftRepair, ALeaderThatHasLostAnAppendAppendsNothingMoreAndAnotherOneLeads) {
+  RaftGroup group(/*seed=*/26, {1, 2, 3});
+  ASSERT_TRUE(group.Commit("one"));
+  ASSERT_TRUE(group.AllHave(1));
+  RaftMachine& first = *group.Leader();
+  MemoryDisk& disk = group.disk(first.id());
+  disk.fail_writes = true;
+  disk.sync_us = 10'000;  // the others have it by then
+  int status = 0;
+  first.Propose("refused", &status);
+  ASSERT_TRUE(group.RunUntil([&status] { return status != 1; }));
+  EXPECT_EQ(status, RAFT_IOERR);
+  disk.fail_writes = false;
+  ASSERT_TRUE(first.leads());
+  first.Propose("in its place", &status);
+  EXPECT_EQ(status, RAFT_IOERR);
+  ASSERT_TRUE(group.RunUntil([&] { return !first.leads() && group.Leader() != nullptr; }));
+  ASSERT_TRUE(group.Commit("two"));
+  ASSERT_TRUE(group.AllHave(3));
+  for (auto& [id, machine] : group.machines()) {
+    EXPECT_THAT(machine->applied(), ElementsAre("one", "refused", "two")) << id;
+  }
+}
+
 int NoStart(raft_io*, unsigned, raft_io_tick_cb, raft_io_recv_cb) { return 0; }
 int NoSend(raft_io*, raft_io_send*, const raft_message*, raft_io_send_cb) { return 0; }
 int OtherSend(raft_io*, raft_io_send*, const raft_message*, raft_io_send_cb) { return 1; }

@@ -1,8 +1,9 @@
 // libraft's messages as protobuf's, and back.
 //
 // Small fields are fields of a Message. The bytes of entries, and of a snapshot, are its payload:
-// one behind the other, without a copy on the sender's side (GatherPayload()), copied once into
-// memory of libraft's own on the receiver's.
+// one behind the other. The sender hands them over where they lie (GatherPayload()), or copies them
+// (CopyPayload()); the receiver copies them once, into memory of libraft's own, unless they lie in
+// a ring (raft_ring.h).
 //
 // Threads: functions that stand alone. Lifetime: ReceivedMessage owns what it was made of until
 //   Release(), which hands all of it to libraft. Errors: INVALID_ARGUMENT for a message that no

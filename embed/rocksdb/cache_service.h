@@ -1,8 +1,8 @@
 // The service of cache.proto: lends memory of this process to clients, each piece to one.
 //
-//   a loan     set by                                     left for
-//   kMapping   StartBorrow(); a thread maps the memory    kLent; gone
-//   kLent      the client has been told where it is       gone, when its stream ends: a thread
+//   a loan is  set by                                     left for
+//   mapping    StartBorrow(); a thread maps the memory    lent; gone
+//   lent       the client has been told where it is       gone, when its stream ends: a thread
 //                                                         revokes the memory, and gives it back
 //                                                         when nobody can touch it any more
 //
@@ -10,8 +10,7 @@
 //
 // Threads: the handler on the engine's thread. The rest from one thread.
 // Lifetime: the engine outlives it; it outlives the server. REQUIRES: the engine has a thread of
-// its
-//   own.
+//   its own.
 // Errors: as cache.proto says.
 // Invariants: lent_bytes() <= max_bytes, and memory is lent again only when it is reclaimed.
 #pragma once
@@ -55,7 +54,7 @@ class CacheService final : public wire::Cache::Service {
   struct Loan {
     uint64_t bytes = 0;
     std::optional<ServerWriter<wire::BorrowReply>> stream;  // none: it has ended
-    std::unique_ptr<ExportedMemory> memory;                 // null: kMapping
+    std::unique_ptr<ExportedMemory> memory;                 // null: it is being mapped
   };
 
   void PostOnEngine(Function<void()> task);

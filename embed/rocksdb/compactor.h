@@ -1,11 +1,11 @@
 // The service of compaction.proto: compactions of databases that others have opened.
 //
-//   a job       set by                          left for
-//   kRunning    StartCompact(); a thread        kEnded, when RocksDB has returned. A call that is
+//   a job is    set by                          left for
+//   running     StartCompact(); a thread        ended, when RocksDB has returned. A call that is
 //               opens the database for reading  cancelled, by its caller, its deadline or its
 //               and runs RocksDB's              connection's end, tells RocksDB to stop
 //               OpenAndCompact()
-//   kEnded      the call has its answer         gone
+//   ended       the call has its answer         gone
 //
 // The tables of a job go to DATABASE/compaction-SESSION-JOB. Who asks takes them from there and
 // says of later jobs which ones are over; their folders go then, with RocksDB's log of the job, but

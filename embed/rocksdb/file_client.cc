@@ -549,8 +549,8 @@ void FileClient::KeepLocks() {
           request.set_session(attempt.session.number);
           return calls_->Stat(request, &reply, attempt.timeout_us);
         });
-    asked
-        .IgnoreError();  // the next operation asks again, with more patience, and reports the error
+    // The next operation asks again, with more patience, and reports the error.
+    asked.IgnoreError();
     lock.lock();
   }
 }

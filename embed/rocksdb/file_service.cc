@@ -194,6 +194,7 @@ void FileService::RunOnPoolThen(Call call, Ticket ticket, Work work, Then then) 
   DiskPool::Lane& lane = ticket->lane;
   disks_->Run(lane, [this, call = std::move(call), ticket = std::move(ticket),
                      work = std::move(work), then = std::move(then)]() mutable {
+    if (ticket->state.load() == Sessions::State::kClosed) return call.Finish(SessionOver());
     auto result = work(call);
     sessions_.Post([call = std::move(call), ticket = std::move(ticket), then = std::move(then),
                     result = std::move(result)]() mutable {

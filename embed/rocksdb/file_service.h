@@ -145,7 +145,8 @@ class FileService final : public wire::Files::Service {
   template <class Call, class Work>
   void RunSoon(Call call, Ticket ticket, Work work);
   // As RunOnPool(), and then `then`(session, call, result) on the engine, whose status is the
-  // call's end; of a session that is not open any more it is SessionOver().
+  // call's end; of a session that is not open any more it is SessionOver(). One that has ended
+  // before `work` runs gets neither.
   template <class Call, class Work, class Then>
   void RunOnPoolThen(Call call, Ticket ticket, Work work, Then then);
   void ReadLent(UnaryCall<wire::ReadRequest, wire::ReadReply> call, Ticket ticket,

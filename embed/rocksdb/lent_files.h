@@ -8,19 +8,18 @@
 // a file that is opened for writing is forgotten, and those who have its region get ABORTED from
 // then on (never other bytes), and read by calls.
 //
-//   an entry   set by                                   left for
-//   kLoading   Lend(), whose thread reads the file,     kReady; gone, if that fails
-//              others wait for it
-//   kReady     the copy is complete                     gone, when room is needed and nobody has a
+//   an entry is  set by                                 left for
+//   loading      Lend(), whose thread reads the file,   ready; gone, if that fails
+//                others wait for it
+//   ready        the copy is complete                   gone, when room is needed and nobody has a
 //                                                       loan; forgotten
-//   forgotten  Forget(); nobody can read it             gone, with a call after its last loan's end
+//   forgotten    Forget(); nobody can read it           gone, with a call after its last loan's end
 //
 // Limits: `max_bytes` of memory for all; kMaxEntries files, below the 4096 exports that an engine
 // has. Whoever comes when all of it is in use is refused, and asks again later.
 //
-// Threads: any but the engine's, several at once: Lend() waits for the medium, and what is
-// forgotten
-//   is revoked, which waits for clients. A Loan may end on any thread, the engine's too: it only
+// Threads: any but the engine's, several at once: Lend() waits for the medium, and Forget() for
+//   clients, as their leases are revoked. A Loan may end on any thread, the engine's too: it only
 //   counts.
 // Lifetime: the engine outlives it, and it outlives its loans.
 // Errors: RESOURCE_EXHAUSTED: no room now. INVALID_ARGUMENT: an empty file, or one that is larger

@@ -28,9 +28,9 @@
 // when the server's memory has it (WriteAcknowledged). What does not fit into the queue is dropped.
 //
 //   the memory  set by                                    left for
-//   kNone       at first; whoever meets an error of an    kThere: the thread asks for some at once,
-//               operation on it: the index is empty       and then every kAskAgainUs
-//   kThere      the server's answer                       kNone
+//   is none     at first; whoever meets an error of an    is there: the thread asks for some at
+//               operation on it: the index is empty       once, and then every kAskAgainUs
+//   is there    the server's answer                       is none
 //
 // Threads: any, several at once. Find() and Put() do not wait for the network; Fetch() does, for
 //   kTimeoutUs at most.
@@ -175,7 +175,7 @@ class RemoteCache {
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
-  std::shared_ptr<Memory> memory_;  // null: kNone
+  std::shared_ptr<Memory> memory_;  // null: there is none
   std::unordered_map<std::string, Place> index_;
   std::deque<Entry> ring_;  // from the oldest on
   uint64_t head_ = 0;       // where the next entry goes

@@ -106,7 +106,10 @@ class SequentialFile final : public rocksdb::FSSequentialFile {
     const size_t some = std::min<uint64_t>(n, buffer_.size() - place_);
     place_ += some;
     offset_ += n - some;
-    if (n > some) buffer_.clear(), place_ = 0;
+    if (n > some) {
+      buffer_.clear();
+      place_ = 0;
+    }
     return IOStatus::OK();
   }
 

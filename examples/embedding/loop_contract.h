@@ -5,9 +5,8 @@
 //   void Run()                        until Stop(), on one thread
 //   void Stop()                       from that thread
 //   void Later(std::function<void()>) runs it as a handler of the program's own, once, when the
-//   loop
-//                                     has been asleep for about a millisecond. Before Run(), or
-//                                     from the loop's thread
+//                                     loop has been asleep for about a millisecond. Before Run(),
+//                                     or from the loop's thread
 #pragma once
 
 #include <sys/resource.h>

@@ -70,7 +70,7 @@ class Record {
   Iterator end() const { return Iterator(block_.data() + block_.size()); }
 
   // All of it, as it can be stored or sent: for each field the length of its name and of its value,
-  // four bytes each in this machine's order, then both. RecordBlock reads it again.
+  // four bytes each in this machine's order, then both. BlockReader reads it again.
   std::string_view block() const { return block_; }
 
   size_t size() const { return size_; }           // fields

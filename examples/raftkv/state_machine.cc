@@ -79,6 +79,23 @@ size_t LengthAt(std::string_view bytes, size_t at) {
   return weft::LoadLe32(reinterpret_cast<const std::byte*>(bytes.data() + at));
 }
 
+// The session that a pair has; false: none, or it cannot be read.
+bool DecodeSession(std::string_view key, std::string_view value, SessionRecord* session) {
+  return key.size() == 1 + sizeof(uint64_t) && key[0] == kSessionPrefix &&
+         session->ParseFromArray(value.data(), static_cast<int>(value.size()));
+}
+
+// A state with this pair is not damaged by it: Load() reads the leader, and as sessions all that
+// stands behind the records.
+bool IsReadable(std::string_view key, std::string_view value) {
+  if (key >= std::string_view(&kSessionPrefix, 1)) {
+    SessionRecord session;
+    return DecodeSession(key, value, &session);
+  }
+  Lead lead;
+  return key != kLeadKey || lead.ParseFromArray(value.data(), static_cast<int>(value.size()));
+}
+
 // The pairs of a snapshot, one after the other.
 class SnapshotReader {
  public:
@@ -207,18 +224,28 @@ absl::Status StateMachine::Restore(std::string_view bytes) {
   StateHeader header;
   SnapshotReader check(bytes);
   bool has_header = false;
+  bool is_readable = true;
   uint64_t records = 0;
   while (check.Next(&key, &value)) {
+    is_readable = is_readable && IsReadable(key, value);
     if (key[0] == kRecordPrefix) ++records;
     if (key != kHeaderKey) continue;
     has_header = header.ParseFromArray(value.data(), static_cast<int>(value.size()));
   }
   // A group that has had no command yet has a state without a header.
-  if (check.broken() || (!has_header && bytes.size() > kMagic.size()) ||
+  if (check.broken() || !is_readable || (!has_header && bytes.size() > kMagic.size()) ||
       records != header.records()) {
     return absl::DataLossError(StrCat("a snapshot of ", bytes.size(), " bytes cannot be read"));
   }
   if (header.applied_index() <= header_.applied_index()) return absl::OkStatus();
+  absl::Status replaced = Replace(bytes, header);
+  // The bytes are a snapshot: what is damaged is this machine's.
+  return absl::IsDataLoss(replaced) ? absl::InternalError(replaced.message()) : replaced;
+}
+
+absl::Status StateMachine::Replace(std::string_view bytes, const StateHeader& header) {
+  std::string_view key;
+  std::string_view value;
   // Before the first entry there is nothing to remove: Load() has looked.
   if (header_.applied_index() > 0) {
     WEFT_RETURN_IF_ERROR(Remove());
@@ -333,8 +360,7 @@ absl::Status StateMachine::Load() {
   for (at->Seek(rocksdb::Slice(&kSessionPrefix, 1)); at->Valid(); at->Next()) {
     const std::string_view key = ToView(at->key());
     SessionRecord session;
-    if (key.size() != 1 + sizeof(uint64_t) || key[0] != kSessionPrefix ||
-        !session.ParseFromString(at->value().ToString())) {
+    if (!DecodeSession(key, ToView(at->value()), &session)) {
       return damaged("a session cannot be read");
     }
     by_use_.emplace(session.used_index(), SessionOf(key));

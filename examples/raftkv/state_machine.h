@@ -10,14 +10,13 @@
 //   keys      "m" StateHeader; "l" Lead; "r" KEY, a record's block (kv::Record);
 //             "s" SESSION (eight bytes, big-endian), SessionRecord
 //   sessions  one call at a time: of a session the last call's outcome is kept. An older sequence
-//   is
-//             refused, the last one gets the same outcome again. Beyond max_sessions the one that
-//             was not used for the longest time (counted in entries) is forgotten.
+//             is refused, the last one gets the same outcome again. Beyond max_sessions the one
+//             that was not used for the longest time (counted in entries) is forgotten.
 //
 // Threads: one, but for Snapshot::Read(). Lifetime: outlives its snapshots.
-// Errors: of commands, as kv.proto says, are outcomes, and the same everywhere. An error that
-// Apply()
-//   or Restore() returns is this machine's (a disk): the state must not be used any further.
+// Errors: those of commands, as kv.proto says, are outcomes, and the same everywhere. An error that
+//   Apply() or Restore() returns is this machine's (a disk): the state must not be used any
+//   further; but for DATA_LOSS of Restore().
 // Invariants: header().bytes is the sum of the records' charges; what is restored is what a
 //   snapshot held, or nothing.
 #pragma once
@@ -126,6 +125,8 @@ class StateMachine {
   absl::Status OpenDatabase();
   absl::Status Remove();
   absl::Status Load();
+  // By a snapshot that was looked at, which has this header.
+  absl::Status Replace(std::string_view bytes, const StateHeader& header);
 
   absl::Status Run(const Command& command, uint64_t index, Batch* batch, Outcome* outcome);
   absl::Status RunOnce(const Command& command, const kv::CallId& call, uint64_t index, Batch* batch,

@@ -288,6 +288,37 @@ TEST_F(StateMachineTest, BytesThatAreNoSnapshotChangeNothing) {
   }
 }
 
+std::string PairOf(const std::string& key, const std::string& value) {
+  std::string pair;
+  for (const size_t bytes : {key.size(), value.size()}) {
+    pair += static_cast<char>(bytes);  // in four bytes; here it is below 128
+    pair.append(3, '\0');
+  }
+  return pair + key + value;
+}
+
+// It was found out when such a snapshot had taken the state's place already: then nothing was said
+// to have changed, and the member went on without its records.
+TEST_F(StateMachineTest, ANewerSnapshotOfWhichAPartCannotBeReadChangesNothing) {
+  Put("a", "1");
+  const std::string before = Everything();
+  StateHeader header;
+  header.set_applied_index(index_ + 1);
+  const std::string newer = "weft raftkv 1\n" + PairOf("m", header.SerializeAsString());
+  const std::vector<std::string> unreadable = {
+      PairOf("l", "\xff"),          // a leader
+      PairOf("s12345678", "\xff"),  // a session
+      PairOf("s1", ""),             // and its number
+      PairOf("t", ""),              // what no state has
+  };
+  for (const std::string& pair : unreadable) {
+    EXPECT_TRUE(absl::IsDataLoss(state_->Restore(newer + pair)));
+    ASSERT_EQ(Everything(), before);
+  }
+  EXPECT_TRUE(state_->Restore(newer).ok());
+  EXPECT_EQ(Get("a"), "(none)");
+}
+
 TEST_F(StateMachineTest, EntriesThatCannotBeReadDoNothing) {
   Put("a", "1");
   for (const std::string& bytes :

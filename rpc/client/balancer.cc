@@ -103,7 +103,7 @@ void Balancer::Shutdown() {
   const Servers drained = std::exchange(drained_, {});
   for (const Servers* const some : {&servers, &drained}) {
     for (const std::unique_ptr<BalancedServer>& server : *some) {
-      Add(server->connection().stats(), past_);
+      AddCounts(server->connection().stats(), past_);
     }
   }
 }
@@ -481,9 +481,7 @@ void Balancer::DestroyDrained() {
     drained_.erase(drained_.begin() + static_cast<ptrdiff_t>(i));
   }
   if (!gone.empty()) front_.calls().SetLastServer(nullptr);
-  for (const auto& server : gone) {
-    AddSums(server->connection().stats(), past_);
-  }
+  for (const auto& server : gone) AddCounts(server->connection().stats(), past_);
 }
 
 // --- ejection -----------------------------------------------------------------------------------

@@ -29,6 +29,7 @@
 #include "rpc/client/channel.h"
 #include "rpc/client/client_calls.h"
 #include "rpc/client/server_choice.h"
+#include "rpc/operation/member_timer.h"
 #include "transport/engine.h"
 #include "transport/path.h"
 
@@ -97,16 +98,6 @@ class Balancer final : private AddressSource::Host, private BalancedServer::Host
   // Timer: what is to be done.
   void OnTimer() override;
 
-  // Of success rates.
-  class Sweep final : public Timer {
-   public:
-    explicit Sweep(Balancer& balancer) : balancer_(balancer) {}
-
-   private:
-    void OnTimer() override { balancer_.OnInterval(); }
-    Balancer& balancer_;
-  };
-
   void WorkSoon();
   void ApplyList();
   std::vector<ListedServer> PartOf(std::vector<ListedServer> list, std::vector<uint32_t>* tiers);
@@ -161,7 +152,7 @@ class Balancer final : private AddressSource::Host, private BalancedServer::Host
   bool ended_ = false;
   absl::Status last_failure_;
   ChannelState told_ = ChannelState::kIdle;
-  Sweep sweep_{*this};
+  MemberTimer<&Balancer::OnInterval> sweep_{*this};  // of success rates
 };
 
 }  // namespace weft

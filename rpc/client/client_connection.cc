@@ -422,7 +422,7 @@ void ClientConnection::EndBridges() {
 
 void ClientConnection::OnBridgeGone(Bridge& bridge) {
   if (GoesOver(bridge)) GoOver(nullptr);
-  AddSums(bridge.connection().stats(), past_);
+  AddCounts(bridge.connection().stats(), past_);
   std::erase_if(bridges_, [&bridge](const auto& one) { return one.get() == &bridge; });
   BridgeIfNeeded();
 }
@@ -463,7 +463,7 @@ void ClientConnection::Shutdown() {
   engine_.timers().Cancel(this);
   calls_.SetNext(nullptr);
   for (const std::unique_ptr<Bridge>& bridge : std::exchange(bridges_, {})) {
-    AddSums(bridge->connection().stats(), past_);
+    AddCounts(bridge->connection().stats(), past_);
   }
   Report(gone);
   events_.Shutdown(gone);
@@ -511,7 +511,7 @@ ChannelStats ClientConnection::stats() const {
   return stats;
 }
 
-void AddSums(const ChannelStats& more, ChannelStats& sum) {
+void AddCounts(const ChannelStats& more, ChannelStats& sum) {
   sum.calls_started += more.calls_started;
   sum.calls_ok += more.calls_ok;
   sum.calls_failed += more.calls_failed;
@@ -519,10 +519,13 @@ void AddSums(const ChannelStats& more, ChannelStats& sum) {
   sum.late_replies += more.late_replies;
   sum.connects += more.connects;
   sum.connect_failures += more.connect_failures;
+  sum.retries += more.retries;
+  sum.hedges += more.hedges;
+  sum.retries_refused += more.retries_refused;
 }
 
 void Add(const ChannelStats& more, ChannelStats& sum) {
-  AddSums(more, sum);
+  AddCounts(more, sum);
   sum.outstanding += more.outstanding;
   sum.abandoned += more.abandoned;
   sum.queued += more.queued;

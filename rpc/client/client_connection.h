@@ -272,9 +272,9 @@ class alignas(kCacheLineBytes) ClientConnection final : private ClientCallsHost,
   std::unique_ptr<SparePage> spare_page_;  // null: SpareByte() was not asked for
 };
 
-// Where several make up a channel: what one has counted, into the channel's. What only grows; and
-// with it what is so now.
-void AddSums(const ChannelStats& more, ChannelStats& sum);
+// Where several make up a channel: what one has counted, into the channel's. AddCounts() adds the
+// counts alone, of one that is about to go; Add() also what is so now.
+void AddCounts(const ChannelStats& more, ChannelStats& sum);
 void Add(const ChannelStats& more, ChannelStats& sum);
 
 }  // namespace weft

@@ -28,8 +28,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/timer_wheel.h"
 #include "rpc/client/address_source.h"
+#include "rpc/operation/member_timer.h"
 #include "transport/engine.h"
 #include "transport/poller.h"
 
@@ -55,16 +55,6 @@ class DnsSource final : public AddressSource {
   void Refresh() override;
 
  private:
-  template <void (DnsSource::*kRing)()>
-  class Alarm final : public Timer {
-   public:
-    explicit Alarm(DnsSource& source) : source_(source) {}
-
-   private:
-    void OnTimer() override { (source_.*kRing)(); }
-    DnsSource& source_;
-  };
-
   // One of c-ares' sockets.
   struct Socket final : PollHandler {
     void OnReady(uint32_t events) override { source->OnReady(number, events); }
@@ -117,8 +107,8 @@ class DnsSource final : public AddressSource {
   std::map<std::string, Known> known_;  // by "host:port"; of the hosts of the last SRV answer
   absl::Status failure_;                // of the last question that has failed
   uint64_t asked_ns_ = 0;
-  Alarm<&DnsSource::LookUp> next_{*this};
-  Alarm<&DnsSource::OnTimeout> timeout_{*this};
+  MemberTimer<&DnsSource::LookUp> next_{*this};
+  MemberTimer<&DnsSource::OnTimeout> timeout_{*this};
 };
 
 }  // namespace weft

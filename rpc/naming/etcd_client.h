@@ -30,10 +30,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/timer_wheel.h"
 #include "google/protobuf/message.h"
 #include "rpc/naming/curl_library.h"
 #include "rpc/operation/etcd_options.h"
+#include "rpc/operation/member_timer.h"
 #include "transport/engine.h"
 #include "transport/poller.h"
 
@@ -101,16 +101,6 @@ class EtcdClient {
   const std::string& endpoint() const { return endpoints_[endpoint_]; }
 
  private:
-  template <void (EtcdClient::*kRing)()>
-  class Alarm final : public Timer {
-   public:
-    explicit Alarm(EtcdClient& client) : client_(client) {}
-
-   private:
-    void OnTimer() override { (client_.*kRing)(); }
-    EtcdClient& client_;
-  };
-
   // One of libcurl's sockets.
   struct Socket final : PollHandler {
     void OnReady(uint32_t events) override { client->OnReady(number, events); }
@@ -167,8 +157,8 @@ class EtcdClient {
   bool too_much_ = false;    // more than is allowed has come
   char error_[CURL_ERROR_SIZE] = {};
 
-  Alarm<&EtcdClient::OnTimeout> timeout_{*this};    // libcurl's
-  Alarm<&EtcdClient::OnDeadline> deadline_{*this};  // of the answer
+  MemberTimer<&EtcdClient::OnTimeout> timeout_{*this};    // libcurl's
+  MemberTimer<&EtcdClient::OnDeadline> deadline_{*this};  // of the answer
 };
 
 }  // namespace weft

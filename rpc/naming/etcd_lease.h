@@ -39,6 +39,7 @@
 #include "core/timer_wheel.h"
 #include "rpc/client/backoff.h"
 #include "rpc/naming/etcd_client.h"
+#include "rpc/operation/member_timer.h"
 #include "transport/engine.h"
 
 namespace weft {
@@ -76,16 +77,6 @@ class EtcdLease final : private EtcdClient::Host, private Timer {
   void OnEtcdEnd(const absl::Status& status) override;
   void OnTimer() override;
 
-  // The lease is over by this side's clock.
-  class Expiry final : public Timer {
-   public:
-    explicit Expiry(EtcdLease& lease) : lease_(lease) {}
-
-   private:
-    void OnTimer() override { lease_.OnExpiry(); }
-    EtcdLease& lease_;
-  };
-
   void Grant();
   void Put();
   void KeepAlive();
@@ -118,7 +109,8 @@ class EtcdLease final : private EtcdClient::Host, private Timer {
   size_t revokes_ = 0;  // that were asked for
   uint64_t withdrawn_until_ns_ = 0;
   Function<void()> done_;  // Withdraw()'s
-  Expiry expiry_{*this};   // armed as long as it is held
+  // The lease is over by this side's clock. Armed as long as it is held.
+  MemberTimer<&EtcdLease::OnExpiry> expiry_{*this};
 };
 
 }  // namespace weft

@@ -68,8 +68,8 @@ void EtcdSource::Watch() {
   create.set_key(target_.prefix);
   create.set_range_end(EndOf(target_.prefix));
   create.set_start_revision(revision_ + 1);
-  create.set_progress_notify(
-      true);  // so that revision_ is not compacted away where nothing changes
+  // So that revision_ is not compacted away where nothing changes.
+  create.set_progress_notify(true);
   watch_answers_ = false;
   client_->AskForStream("/v3/watch", request);
 }

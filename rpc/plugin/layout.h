@@ -12,7 +12,7 @@
 //
 //   kv.Bucket{0 version u64 sequence;8 keys u64*4;40 tag bytes5;45 used bool;}56
 //
-// Threads: pure functions. REQUIRES: CheckLayout() has found nothing (layout_rules.h).
+// Threads: pure functions. REQUIRES: CheckLayouts() has found nothing (layout_rules.h).
 #pragma once
 
 #include <google/protobuf/descriptor.h>

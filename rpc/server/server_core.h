@@ -10,7 +10,7 @@
 //     kServing       construction. -> kMovesClients, kDraining: Shutdown()
 //     kMovesClients  Shutdown(grace), where it has moved before: requests are run. -> kDraining:
 //                    clients that were told of it have left, or half of the grace is over
-//     kDraining       requests are refused, and clients were told to leave. -> kClosing: nothing is
+//     kDraining      requests are refused, and clients were told to leave. -> kClosing: nothing is
 //                    under way for any client, or the grace is over, or there is none
 //     kClosing       connections are closed. Ended when the last one is gone, with its handlers
 //

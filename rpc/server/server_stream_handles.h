@@ -5,8 +5,8 @@
 //   ServerWriter<W>           of one with a stream of replies: one request, and writes
 //   ServerReaderWriter<W, R>  of one with both
 //
-//   absl::Status Chat(weft::ServerContext&, weft::ServerReaderWriter<Word, Word>& stream) override
-//   {
+//   absl::Status Chat(weft::ServerContext&,
+//                     weft::ServerReaderWriter<Word, Word>& stream) override {
 //     Word word;
 //     while (stream.Read(&word)) stream.Write(word);
 //     return absl::OkStatus();

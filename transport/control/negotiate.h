@@ -20,7 +20,7 @@
 namespace weft {
 
 // The protocol after the hellos that this release speaks. A change that an older peer would
-// misunderstand raises kMax; kMin follows when support for old peers ends.
+// misunderstand raises `max`; `min` follows when support for old peers ends.
 inline constexpr VersionRange kProtocolVersions = {1, 1};
 
 // The highest version in both ranges. FAILED_PRECONDITION names both ranges.

@@ -25,9 +25,8 @@
 //
 // Threads: the engine's. Handlers are called by ShmDomain::Poll() only.
 // Lifetime: destroyed before its domain. Handler and doorbell outlive it. The peer's memory is
-// mapped
-//   from Start() to Detach(), the rings for as long as a slot is out. Inside Receive(), Retry() and
-//   DeliverEvent() whoever is called may destroy it: they touch nothing behind that.
+//   mapped from Start() to Detach(), the rings for as long as a slot is out. Inside Receive(),
+//   Retry() and DeliverEvent() whoever is called may destroy it: they touch nothing behind that.
 // Errors: DATA_LOSS when the peer broke the rules of the ring, UNAVAILABLE when it closed or never
 //   came.
 // Invariants: a link with waiting works, or whose HasRoom() was false, is in the domain's list of

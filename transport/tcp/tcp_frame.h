@@ -15,14 +15,14 @@
 //   batch  a batch of the framing layer, 1..slot_bytes          0
 //   read   1..kMaxBatchTransfers spans {key 8, offset 8,        0
 //          length 8}
-//   data   1..kPieceBytes of what a read asked for, one span    kLast: these are the last, and the
-//          behind the other                                     read has succeeded
-//   write  {key 8, offset 8}, then 1..kPieceBytes               kLast: of the operation
-//   end    nothing                                              kRefused, or 0: it has succeeded
+//   data   1..kPieceBytes of what a read asked for, one span    kTcpLast: these are the last, and
+//          behind the other                                     the read has succeeded
+//   write  {key 8, offset 8}, then 1..kPieceBytes               kTcpLast: of the operation
+//   end    nothing                                              kTcpRefused, or 0: it has succeeded
 //
-// The target ends a read by `data` with kLast, or by `end`, which alone says that it has failed; a
-// write by `end`, when all of its bytes are in its memory. What came before an `end` that says
-// kRefused is worth nothing: memory that is taken away during a transfer is sent as zeros.
+// The target ends a read by `data` with kTcpLast, or by `end`, which alone says that it has failed;
+// a write by `end`, when all of its bytes are in its memory. What came before an `end` that says
+// kTcpRefused is worth nothing: memory that is taken away during a transfer is sent as zeros.
 //
 // Threads: plain functions and values. Errors: decoding trusts nothing; what is not checked here
 // depends on the state of a link, and is checked there.

@@ -6,7 +6,7 @@
 // first return are exactly the operations that may come next.
 //
 // Threads:    one.
-// Invariant:  placed_ operations are out of the list, in the order of trail_; state_ is what the
+// Invariant:  placed operations are out of the list, in the order of trail_; state_ is what the
 //             record holds after them.
 #pragma once
 
