@@ -12,6 +12,7 @@
 // other entry.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <list>
@@ -116,6 +117,7 @@ class Cluster {
   void MakeVoter(unsigned i) {
     ASSERT_EQ(raft_assign(&member(0), &change_, member(i).id, RAFT_VOTER, nullptr), 0);
   }
+  void Remove0() { ASSERT_EQ(raft_remove(&member(0), &change_, member(0).id, nullptr), 0); }
   // A fourth member, and a fifth one, that nobody has started.
   int AddFourth(unsigned i) { return raft_add(&member(i), &change_, 4, "4", nullptr); }
   int AddFifth(unsigned i) { return raft_add(&member(i), &change_, 5, "5", nullptr); }
@@ -777,6 +779,182 @@ TEST(LibraftDefects, WithTheRepairItWaitsForTheOneBeforeIt) {
   cluster.Propose(0);
   cluster.AllApply(0, {0, 1, 2});
   EXPECT_EQ(cluster.AddFifth(0), 0);
+}
+
+// C removes member 0, which leads, and leaves member 1 as the only voter. Member 1 elects itself in
+// the term in which it has given its vote to member 0: two members lead in one term, and what one
+// of them puts at a place of the log, the other one's followers take for their own. Member 2, which
+// has no vote, has an entry that nobody has committed in the place of one that was acknowledged,
+// and keeps it.
+
+// Until member 1, which has C on its disk, is the only voter, and member 0 leads and does not know
+// how far member 1 is.
+void LeaderRemovesItself(Cluster& cluster) {
+  cluster.StartAndElect();
+  raft_fixture_saturate(cluster.fixture(), 1, 0);
+  cluster.Remove0();
+  const raft_index change = raft_last_index(&cluster.member(0));
+  cluster.AwaitStored(1, change);
+  cluster.AwaitStored(2, change);
+  ASSERT_EQ(raft_state(&cluster.member(0)), RAFT_LEADER);
+}
+
+// Until both have led, and member 2 has heard both. Returns the place.
+raft_index TwoLeadersOfOneVoter(Cluster& cluster) {
+  LeaderRemovesItself(cluster);
+  const raft_index place = raft_last_index(&cluster.member(0)) + 1;
+  cluster.Separate(0, 1);
+  cluster.Separate(1, 2);
+  cluster.Propose(0, "never committed");
+  cluster.AwaitStored(2, place);
+  EXPECT_TRUE(raft_fixture_step_until_state_is(cluster.fixture(), 1, RAFT_LEADER, kLimitMs));
+  cluster.Propose(1, "acknowledged");
+  cluster.AllApply(1, {1});
+  cluster.CutOff();
+  cluster.Join(1, 2);
+  cluster.Propose(1);
+  cluster.AllApply(1, {1, 2});
+  return place;
+}
+
+TEST(LibraftDefects, TheOnlyVoterElectsItselfInAnothersTerm) {
+  Cluster cluster(/*voters=*/2);
+  const raft_index place = TwoLeadersOfOneVoter(cluster);
+  EXPECT_EQ(TextAt(cluster, 1, place), "acknowledged");
+  EXPECT_EQ(TextAt(cluster, 2, place), "never committed") << "mended";
+}
+
+TEST(LibraftDefects, WithTheRepairItBeginsATermOfItsOwn) {
+  Cluster cluster(/*voters=*/2);
+  cluster.Repair();
+  const raft_index place = TwoLeadersOfOneVoter(cluster);
+  EXPECT_EQ(TextAt(cluster, 1, place), "acknowledged");
+  EXPECT_EQ(TextAt(cluster, 2, place), "acknowledged");
+}
+
+// The same where the leader hands over when it has removed itself.
+void HandOverToTheOnlyVoter(Cluster& cluster) {
+  LeaderRemovesItself(cluster);
+  static struct raft_transfer transfer;
+  transfer = {};
+  ASSERT_EQ(raft_transfer(&cluster.member(0), &transfer, cluster.member(1).id, nullptr), 0);
+  ASSERT_TRUE(raft_fixture_step_until_state_is(cluster.fixture(), 1, RAFT_LEADER, kLimitMs));
+}
+
+TEST(LibraftDefectsDeathTest, WhoIsHandedTheLeadershipAloneTakesTheTermWithIt) {
+  Cluster cluster(/*voters=*/2);
+  EXPECT_DEATH(HandOverToTheOnlyVoter(cluster), "both leaders in term") << "mended";
+}
+
+TEST(LibraftDefects, WithTheRepairItLeavesTheTerm) {
+  Cluster cluster(/*voters=*/2);
+  cluster.Repair();
+  HandOverToTheOnlyVoter(cluster);
+  EXPECT_GT(cluster.member(1).current_term, cluster.member(0).current_term);
+  EXPECT_EQ(cluster.member(1).voted_for, cluster.member(1).id);
+}
+
+// And where the only voter is started again: whom it gave its vote in that term may lead still.
+void StartTheOnlyVoter(Cluster& cluster) {
+  raft_fixture_set_term(cluster.fixture(), 0, 5);
+  cluster.Start();
+  ASSERT_EQ(raft_state(&cluster.member(0)), RAFT_LEADER);
+}
+
+TEST(LibraftDefects, TheOnlyVoterLeadsInTheTermThatItsDiskHas) {
+  Cluster cluster(/*voters=*/1);
+  StartTheOnlyVoter(cluster);
+  EXPECT_EQ(cluster.member(0).current_term, 5u) << "mended";
+}
+
+TEST(LibraftDefects, WithTheRepairItLeadsInTheNextOne) {
+  Cluster cluster(/*voters=*/1);
+  cluster.Repair();
+  StartTheOnlyVoter(cluster);
+  EXPECT_EQ(cluster.member(0).current_term, 6u);
+  EXPECT_EQ(cluster.member(0).voted_for, cluster.member(0).id);
+  cluster.Propose(0);
+  cluster.AllApply(0, {0, 1, 2});
+}
+
+// Who is elected while there is no memory appends no barrier, and held all answers back until
+// somebody had a command: what the leader before it had not committed stayed so, and no member
+// caught up.
+class NoMemoryForBarriers {
+ public:
+  NoMemoryForBarriers() {
+    heap_.malloc = [](void*, size_t bytes) { return bytes == 8 ? nullptr : std::malloc(bytes); };
+    heap_.free = [](void*, void* memory) { std::free(memory); };
+    heap_.calloc = [](void*, size_t count, size_t bytes) { return std::calloc(count, bytes); };
+    heap_.realloc = [](void*, void* memory, size_t bytes) { return std::realloc(memory, bytes); };
+    heap_.aligned_alloc = [](void*, size_t alignment, size_t bytes) {
+      return std::aligned_alloc(alignment, bytes);
+    };
+    heap_.aligned_free = [](void*, size_t, void* memory) { std::free(memory); };
+    raft_heap_set(&heap_);
+  }
+  ~NoMemoryForBarriers() { raft_heap_set_default(); }
+  NoMemoryForBarriers(const NoMemoryForBarriers&) = delete;
+  NoMemoryForBarriers& operator=(const NoMemoryForBarriers&) = delete;
+
+ private:
+  raft_heap heap_ = {};
+};
+
+TEST(RaftRepairMemory, WhoCouldAppendNoBarrierTriesAgain) {
+  Cluster cluster;
+  cluster.Repair();
+  cluster.StartAndElect();
+  cluster.Propose(0);
+  const raft_index entry = raft_last_index(&cluster.member(0));
+  raft_fixture_saturate(cluster.fixture(), 1, 0);
+  raft_fixture_saturate(cluster.fixture(), 2, 0);
+  cluster.AwaitStored(1, entry);
+  cluster.AwaitStored(2, entry);
+  cluster.CutOff();
+  {
+    NoMemoryForBarriers no_memory;
+    ASSERT_TRUE(raft_fixture_step_until_state_is(cluster.fixture(), 1, RAFT_LEADER, kLimitMs));
+  }
+  ASSERT_EQ(raft_last_index(&cluster.member(1)), entry);
+  EXPECT_TRUE(raft_fixture_step_until_applied(cluster.fixture(), 1, entry, kLimitMs));
+}
+
+// An append of a leader that has lost the leadership, and has it again, fails: libraft takes the
+// entry and all behind it off the log, the barrier too, whose request stays in its queue. Put there
+// again, the queue was a ring without an end, and the process hung.
+TEST(RaftRepairQueue, ABarrierThatAFailedAppendTookAwayIsNotPutThereTwice) {
+  Cluster cluster;
+  MayFail(cluster);
+  raft& member = cluster.member(0);
+  cluster.Repair();
+  cluster.StartAndElect();
+  for (const unsigned other : {1, 2}) raft_fixture_saturate(cluster.fixture(), other, 0);
+  cluster.Propose(0);
+  const raft_index stored = raft_last_index(&member);
+  cluster.AwaitStored(0, stored);
+  cluster.CutOff();
+  cluster.Separate(1, 2);
+  Disk().holds = true;
+  cluster.Propose(0);
+  ASSERT_NE(Disk().held, nullptr);
+  Disk().holds = false;
+  ASSERT_TRUE(raft_fixture_step_until_state_is(cluster.fixture(), 0, RAFT_FOLLOWER, kLimitMs));
+  for (const unsigned other : {1, 2}) {
+    ASSERT_TRUE(
+        raft_fixture_step_until_state_is(cluster.fixture(), other, RAFT_CANDIDATE, kLimitMs));
+  }
+  cluster.Heal();
+  member.follower_state.randomized_election_timeout = kElectionMs;
+  raft_fixture_set_randomized_election_timeout(cluster.fixture(), 0, kElectionMs);
+  ASSERT_TRUE(raft_fixture_step_until_state_is(cluster.fixture(), 0, RAFT_LEADER, kLimitMs));
+  ASSERT_EQ(raft_last_index(&member), stored + 2) << "no barrier";
+  Disk().callback(Disk().held, RAFT_IOERR);
+  ASSERT_EQ(raft_last_index(&member), stored);
+  cluster.Settle();
+  cluster.CutOff();
+  EXPECT_TRUE(raft_fixture_step_until_state_is(cluster.fixture(), 0, RAFT_FOLLOWER, kLimitMs))
+      << "it ends the leadership, and all requests in the queue";
 }
 
 }  // namespace

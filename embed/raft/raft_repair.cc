@@ -123,6 +123,26 @@ bool IsSilent(const raft& raft) {
   return silent_ms >= raft.follower_state.randomized_election_timeout;
 }
 
+// Nobody else has a vote: libraft then makes it the leader without asking, and in the term it is
+// in.
+bool IsOnlyVoter(const raft& raft) {
+  bool is_voter = false;
+  for (unsigned i = 0; i < raft.configuration.n; ++i) {
+    const raft_server& server = raft.configuration.servers[i];
+    if (server.role != RAFT_VOTER) continue;
+    if (server.id != raft.id) return false;
+    is_voter = true;
+  }
+  return is_voter;
+}
+
+// libraft is about to take the leadership, as its leader says, without asking for votes.
+bool IsToldToLead(const raft& raft, const raft_message& message) {
+  return message.type == RAFT_IO_TIMEOUT_NOW && raft.state == RAFT_FOLLOWER &&
+         raft.follower_state.current_leader.id == message.server_id &&
+         message.timeout_now.term == raft.current_term && IsOnlyVoter(raft);
+}
+
 // This member in its own configuration, if a candidate asks it for a vote though it is no voter
 // there, and if its leader is silent. Null else.
 raft_server* NonVoterAsked(raft* raft, const raft_message& message) {
@@ -229,14 +249,22 @@ struct RaftRepair::Functions {
     RaftRepair& self = Self(io);
     self.tick_ = tick;
     self.receive_ = receive;
-    return self.below_.start(io, msecs, Tick, Receive);
+    const int code = self.below_.start(io, msecs, Tick, Receive);
+    if (code != 0 || !IsOnlyVoter(*self.Raft())) return code;
+    return self.BeginTermAlone();
   }
 
   static void Tick(raft_io* io) {
     RaftRepair& self = Self(io);
     raft* const raft = self.Raft();
-    if (raft->state == RAFT_FOLLOWER && IsSilent(*raft)) TakeUpLastChange(raft);
+    if (raft->state == RAFT_FOLLOWER && IsSilent(*raft)) {
+      TakeUpLastChange(raft);
+      // If it cannot be stored, it leads no earlier than it can.
+      if (IsOnlyVoter(*raft) && self.BeginTermAlone() != 0) return;
+    }
     self.tick_(io);
+    // If there was no memory for its barrier, or no vote to be asked for.
+    if (raft->state == RAFT_LEADER && LastIndex(raft->log) > raft->commit_index) self.BeginTerm();
   }
 
   static void Receive(raft_io* io, raft_message* message) {
@@ -248,6 +276,11 @@ struct RaftRepair::Functions {
     self.BeforeMessage(*message);
     if (message->type == RAFT_IO_REQUEST_VOTE || message->type == RAFT_IO_TIMEOUT_NOW) {
       TakeUpLastChange(raft);
+    }
+    if (IsToldToLead(*raft, *message)) {
+      // Not stored: libraft hears nothing, and the leader stays, or tries again.
+      if (self.BeginTermAlone() != 0) return;
+      message->timeout_now.term = raft->current_term;
     }
     if (message->type == RAFT_IO_APPEND_ENTRIES_RESULT) {
       HoldBack(*raft, &message->append_entries_result);
@@ -380,9 +413,28 @@ void RaftRepair::BeginTerm() {
   raft* const raft = Raft();
   if (raft->state != RAFT_LEADER) return;
   if (TermAt(raft->log, LastIndex(raft->log)) == raft->current_term) return;
-  // The request is free: libraft has ended that of an earlier term. If there is no memory, the
-  // first entry of whoever uses libraft does the same.
-  raft_barrier(raft, &first_, nullptr);
+  // An append that failed takes entries off a leader's log, and leaves their requests in its queue.
+  if (is_first_queued_) return;
+  first_.data = this;
+  is_first_queued_ = true;
+  const raft_barrier_cb ended = [](struct raft_barrier* first, int) {
+    static_cast<RaftRepair*>(first->data)->is_first_queued_ = false;
+  };
+  // If there is no memory, the next tick tries again, and the first entry of whoever uses libraft
+  // does the same.
+  if (raft_barrier(raft, &first_, ended) != 0) is_first_queued_ = false;
+}
+
+int RaftRepair::BeginTermAlone() {
+  raft* const raft = Raft();
+  const raft_term term = raft->current_term + 1;
+  int code = below_.set_term(io_, term);
+  if (code != 0) return code;
+  raft->current_term = term;
+  raft->voted_for = 0;
+  code = below_.set_vote(io_, raft->id);
+  if (code == 0) raft->voted_for = raft->id;
+  return code;
 }
 
 void RaftRepair::NoteAppend() {

@@ -26,7 +26,7 @@
 //   4. C1 e C2, then another    configuration_uncommitted_index still names C2, which the snapshot
 //      member's snapshot        has taken the place of, and a later conflict rolls back.
 //
-// And four with elections, and one each with answers, with memory, with snapshots, and with disks:
+// And five with elections, and one each with answers, with memory, with snapshots, and with disks:
 //
 //   5. TimeoutNow, disk fails   convertToCandidate() makes a candidate that cannot store its vote a
 //                               follower again, but leaves a candidate's flags where a follower has
@@ -56,9 +56,11 @@
 //                               it (Raft's figure 8): one that has an entry of a later term there
 //                               may still be elected, and takes away what was committed.
 //  12. e, disk fails            A leader that could not append takes e off its log, leads on, and
-//  puts
-//                               the next entry in its place. Members that have e there take it for
-//                               that one, as it has the same term, and keep it.
+//                               puts the next entry in its place. Members that have e there take it
+//                               for that one, as it has the same term, and keep it.
+//  13. C leaves one voter       It elects itself in the term it is in (convertToCandidate()), in
+//                               which it may have given its vote to one that still leads: what two
+//                               leaders of one term put at one place, others take for the same.
 //
 // Before libraft hears a message, it sees which entries libraft is about to take off its log. If
 // there is a change among them (1, 2), it puts the configuration before it in place: that of an
@@ -77,6 +79,8 @@
 // for no more than what is committed (11). A leader whose log has become shorter has lost an
 // append: it appends nothing more in that term, and sends no entries or heartbeats, until another
 // one leads (12). The only voter of a group stays like that until it is started again.
+// Who needs no other vote begins a term, and votes for itself, as a candidate does (13); if its
+// disk takes neither it goes on to follow.
 //
 //   where                      function            defects
 //   each message: first        SkipCovered()       9
@@ -84,7 +88,9 @@
 //     then                     TakeUpLastChange()  10; and at each tick of a silent leader's
 //     then                     HoldBack()          11, of answers
 //     last                     NonVoterAsked()     8
-//   behind a voter's answer    BeginTerm()         11
+//   behind a voter's answer    BeginTerm()         11; and at the leader's ticks, if need be
+//   start(), a silent leader's BeginTermAlone()    13
+//     tick, TimeoutNow
 //   send()                     Correct()           6, by what BeforeMessage() has noted
 //   append(), send()           HasLostAppend()     12, by what NoteAppend() has noted
 //   set_term(), set_vote()     AfterFailedWrite()  5
@@ -117,8 +123,9 @@
 // Errors: the raft_io's, as they are; where nothing earlier is known (a member that joins), libraft
 //   does what it does. To attach a second one to a raft_io ends the process.
 // Invariants: it writes to raft::configuration, ::configuration_index,
-//   ::configuration_uncommitted_index and ::fsm, where a follower has its leader, and to bytes of
-//   entries that nobody reads, alone; raft.h tells what they mean. It calls raft_barrier().
+//   ::configuration_uncommitted_index, ::current_term, ::voted_for and ::fsm, where a follower has
+//   its leader, and to bytes of entries that nobody reads, alone; raft.h tells what they mean. It
+//   calls raft_barrier().
 #pragma once
 
 #include "embed/raft/libraft.h"
@@ -151,6 +158,8 @@ class RaftRepair {
   bool PermitsSnapshot();
   void Correct(raft_append_entries_result* result) const;
   void BeginTerm();
+  // As a candidate does, for who needs no other vote. An error of the raft_io: it must not lead.
+  int BeginTermAlone();
   void NoteAppend();
   // `added`: entries that are in the log already, and are to be appended now.
   bool HasLostAppend(unsigned added) const;
@@ -167,6 +176,7 @@ class RaftRepair {
   raft_term leaders_term_ = 0;      // of the last leader that was heard
   raft_index same_ = 0;             // so far its log and this member's are the same
   struct raft_barrier first_ = {};  // of the term in which this member leads
+  bool is_first_queued_ = false;    // libraft has it
   raft_term appended_term_ = 0;     // in which it has led, and appended last
   raft_index appended_ = 0;         // the last entry of that
 };
