@@ -189,6 +189,11 @@ void HoldBack(const raft& raft, raft_append_entries_result* answer) {
   answer->last_log_index = std::min(answer->last_log_index, raft.commit_index);
 }
 
+// An answer to the leader that a follower would have. Who does not follow has something else there.
+bool IsToNobody(const raft& raft, const raft_message& message) {
+  return raft.state != RAFT_FOLLOWER && message.server_id == raft.follower_state.current_leader.id;
+}
+
 void ClearUnwritten(const raft_entry* entries, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     const raft_buffer& bytes = entries[i].buf;
@@ -240,6 +245,7 @@ struct RaftRepair::Functions {
     if (message->type != RAFT_IO_APPEND_ENTRIES_RESULT) {
       return self.below_.send(io, request, message, callback);
     }
+    if (IsToNobody(*self.Raft(), *message)) return RAFT_NOCONNECTION;
     raft_message correct = *message;
     self.Correct(&correct.append_entries_result);
     return self.below_.send(io, request, &correct, callback);

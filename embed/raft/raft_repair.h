@@ -26,7 +26,7 @@
 //   4. C1 e C2, then another    configuration_uncommitted_index still names C2, which the snapshot
 //      member's snapshot        has taken the place of, and a later conflict rolls back.
 //
-// And five with elections, and one each with answers, with memory, with snapshots, and with disks:
+// And some with elections, answers, memory, snapshots, and disks:
 //
 //   5. TimeoutNow, disk fails   convertToCandidate() makes a candidate that cannot store its vote a
 //                               follower again, but leaves a candidate's flags where a follower has
@@ -61,6 +61,10 @@
 //  13. C leaves one voter       It elects itself in the term it is in (convertToCandidate()), in
 //                               which it may have given its vote to one that still leads: what two
 //                               leaders of one term put at one place, others take for the same.
+//  14. another's snapshot       A follower answers when it has stored it. If it stands for election
+//  by
+//                               then, it takes a candidate's flags for its leader's address, and
+//                               the process ends.
 //
 // Before libraft hears a message, it sees which entries libraft is about to take off its log. If
 // there is a change among them (1, 2), it puts the configuration before it in place: that of an
@@ -78,9 +82,9 @@
 // elected by others appends a barrier, and until its disk has an entry of its term, answers count
 // for no more than what is committed (11). A leader whose log has become shorter has lost an
 // append: it appends nothing more in that term, and sends no entries or heartbeats, until another
-// one leads (12). The only voter of a group stays like that until it is started again.
-// Who needs no other vote begins a term, and votes for itself, as a candidate does (13); if its
-// disk takes neither it goes on to follow.
+// one leads (12). The only voter of a group stays like that until it is started again. Who needs no
+// other vote begins a term, and votes for itself, as a candidate does (13); if its disk takes
+// neither it goes on to follow. Who does not follow any more answers no leader of its own (14).
 //
 //   where                      function            defects
 //   each message: first        SkipCovered()       9
@@ -92,6 +96,7 @@
 //   start(), a silent leader's BeginTermAlone()    13
 //     tick, TimeoutNow
 //   send()                     Correct()           6, by what BeforeMessage() has noted
+//     before                   IsToNobody()        14
 //   append(), send()           HasLostAppend()     12, by what NoteAppend() has noted
 //   set_term(), set_vote()     AfterFailedWrite()  5
 //   load(), append()           ClearUnwritten()    7

@@ -554,7 +554,10 @@ void Replica::StartChange(const ChangeRequest& request, Changing* changing) {
       return refuse(absl::InvalidArgumentError(
           StrCat("change ", static_cast<int>(request.kind()), " is not known")));
   }
-  if (code != 0) refuse(ErrorOf(code, "the change"));
+  if (code == 0) return;
+  // raft_assign() leaves it there where the entry cannot be appended, and would call it back later.
+  if (leads() && raft_.leader_state.change == &changing->change) raft_.leader_state.change = nullptr;
+  refuse(ErrorOf(code, "the change"));
 }
 
 void Replica::Transfer(raft_id id, Done done) {
