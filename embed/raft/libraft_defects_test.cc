@@ -648,6 +648,53 @@ TEST(LibraftDefects, WithTheRepairItAnswersNobody) {
   cluster.AllApply(0, {0, 1, 2});
 }
 
+// Member 0 has an entry that nobody else has, and did not hear of two elections that member 1 has
+// won by member 2's vote. Then member 1 is gone. Member 2 refuses member 0's pre-vote, for its term
+// is later, and says only the term that it was asked about; member 0 refuses member 2's, for its
+// log is longer. A simulated group of three stood still for good: the third one had lost its
+// memory.
+
+// Plays it until members 0 and 2 hear each other.
+void MissTwoElections(LibraftCluster& cluster) {
+  for (const unsigned i : {0, 1, 2}) raft_set_pre_vote(&cluster.member(i), true);
+  cluster.StartAndElect();
+  raft_fixture* const fixture = cluster.fixture();
+  cluster.Separate(0, 2);
+  cluster.Propose(0);  // member 1 has it, so that it wins, and not member 2
+  cluster.AwaitStored(1, raft_last_index(&cluster.member(0)));
+  cluster.CutOff();
+  cluster.Propose(0);
+  cluster.AwaitStored(0, raft_last_index(&cluster.member(0)));
+  for (int election = 0; election < 2; ++election) {
+    ASSERT_TRUE(raft_fixture_step_until_state_is(fixture, 1, RAFT_LEADER, kLimitMs));
+    cluster.Separate(1, 2);
+    ASSERT_TRUE(raft_fixture_step_until_state_is(fixture, 1, RAFT_FOLLOWER, kLimitMs));
+    if (election == 0) cluster.Join(1, 2);
+  }
+  ASSERT_TRUE(raft_fixture_step_until_state_is(fixture, 0, RAFT_FOLLOWER, kLimitMs));
+  ASSERT_GT(cluster.member(2).current_term, cluster.member(0).current_term + 1);
+  ASSERT_LT(raft_last_index(&cluster.member(2)), raft_last_index(&cluster.member(0)));
+  cluster.member(0).follower_state.randomized_election_timeout = kElectionMs;
+  raft_fixture_set_randomized_election_timeout(fixture, 0, kElectionMs);
+  cluster.Join(0, 2);
+}
+
+TEST(LibraftDefects, WhoHasTheLongerLogDoesNotHearOfALaterTerm) {
+  LibraftCluster cluster;
+  MissTwoElections(cluster);
+  EXPECT_FALSE(raft_fixture_step_until_state_is(cluster.fixture(), 0, RAFT_LEADER, kLimitMs))
+      << "it has heard of it: mended";
+}
+
+TEST(LibraftDefects, WithTheRepairItHearsOfItAndLeads) {
+  LibraftCluster cluster;
+  cluster.Repair();
+  MissTwoElections(cluster);
+  ASSERT_TRUE(raft_fixture_step_until_state_is(cluster.fixture(), 0, RAFT_LEADER, kLimitMs));
+  cluster.Propose(0);
+  cluster.AllApply(0, {0, 2});
+}
+
 // C1 e C2, after a start: whoever leads holds C2 for committed, so that it takes another change at
 // once, and says that this one is done when C2 is.
 int status_of_second = 0;  // 1: nothing was said

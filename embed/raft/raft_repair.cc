@@ -189,6 +189,11 @@ void HoldBack(const raft& raft, raft_append_entries_result* answer) {
   answer->last_log_index = std::min(answer->last_log_index, raft.commit_index);
 }
 
+// A candidate of an earlier term hears of this one.
+void TellTerm(const raft& raft, raft_request_vote_result* answer) {
+  if (!answer->vote_granted) answer->term = std::max(answer->term, raft.current_term);
+}
+
 // An answer to the leader that a follower would have. Who does not follow has something else there.
 bool IsToNobody(const raft& raft, const raft_message& message) {
   return raft.state != RAFT_FOLLOWER && message.server_id == raft.follower_state.current_leader.id;
@@ -242,6 +247,11 @@ struct RaftRepair::Functions {
                   raft_io_send_cb callback) {
     const RaftRepair& self = Self(io);
     if (message->type == RAFT_IO_APPEND_ENTRIES && self.HasLostAppend(0)) return RAFT_NOCONNECTION;
+    if (message->type == RAFT_IO_REQUEST_VOTE_RESULT) {
+      raft_message correct = *message;
+      TellTerm(*self.Raft(), &correct.request_vote_result);
+      return self.below_.send(io, request, &correct, callback);
+    }
     if (message->type != RAFT_IO_APPEND_ENTRIES_RESULT) {
       return self.below_.send(io, request, message, callback);
     }

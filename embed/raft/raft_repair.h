@@ -62,9 +62,12 @@
 //                               which it may have given its vote to one that still leads: what two
 //                               leaders of one term put at one place, others take for the same.
 //  14. another's snapshot       A follower answers when it has stored it. If it stands for election
-//  by
-//                               then, it takes a candidate's flags for its leader's address, and
+//                               by then, it takes a candidate's flags for its leader's address, and
 //                               the process ends.
+//  15. e, a later term          A request for a pre-vote is answered with its own term. A member
+//                               that has the longer log, and an earlier term, never hears of the
+//                               later one, in which it is refused: two of three have no leader for
+//                               good.
 //
 // Before libraft hears a message, it sees which entries libraft is about to take off its log. If
 // there is a change among them (1, 2), it puts the configuration before it in place: that of an
@@ -84,7 +87,8 @@
 // append: it appends nothing more in that term, and sends no entries or heartbeats, until another
 // one leads (12). The only voter of a group stays like that until it is started again. Who needs no
 // other vote begins a term, and votes for itself, as a candidate does (13); if its disk takes
-// neither it goes on to follow. Who does not follow any more answers no leader of its own (14).
+// neither it goes on to follow. Who does not follow any more answers no leader of its own (14). Who
+// refuses a vote tells its term (15).
 //
 //   where                      function            defects
 //   each message: first        SkipCovered()       9
@@ -97,6 +101,7 @@
 //     tick, TimeoutNow
 //   send()                     Correct()           6, by what BeforeMessage() has noted
 //     before                   IsToNobody()        14
+//     of votes                 TellTerm()          15
 //   append(), send()           HasLostAppend()     12, by what NoteAppend() has noted
 //   set_term(), set_vote()     AfterFailedWrite()  5
 //   load(), append()           ClearUnwritten()    7
