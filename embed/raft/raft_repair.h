@@ -1,5 +1,5 @@
-// Mends from outside what libraft 0.15 does wrong: with a group's configuration, when a disk fails,
-// with answers to a leader, and with what it does not write.
+// Mends from outside what libraft 0.15 does wrong: with a group's configuration, with elections and
+// terms, when a disk fails, with answers to a leader, and with what it does not write.
 //
 //   raft_uv_init(&io, ...);  RaftNetwork::Attach(&io, ...);  // disk and network, or others
 //   RaftRepair repair(&io);                                  // before them
@@ -108,7 +108,7 @@
 //   load(), snapshot_put()     KeepSnapshot()      1 and 2: the members to go back to
 //   the raft_fsm's snapshot()  PermitsSnapshot()   3
 //
-// The first of these changes the message: the others see what libraft will hear.
+// SkipCovered() changes the message before all others look at it: they see what libraft will hear.
 //
 // Left are the bytes behind configurations that libraft's disk half encodes by itself: the first
 // entry's, when a group is made, and those beside a snapshot. They stay on that disk, but for a
