@@ -11,7 +11,6 @@
 // In a log, C is a change of members, e any other entry.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -301,7 +300,7 @@ Unwritten BarrierAndChange(LibraftCluster& cluster) {
   barrier = {};
   cluster.StartAndElect();
   {
-    test::DirtyHeap heap;
+    DirtyHeap heap;
     EXPECT_EQ(raft_barrier(&cluster.member(0), &barrier, nullptr), 0);
     EXPECT_EQ(cluster.AddFourth(0), 0);
   }
@@ -321,8 +320,8 @@ Unwritten BarrierAndChange(LibraftCluster& cluster) {
 TEST(LibraftDefects, EntriesHoldWhatTheHeapHad) {
   LibraftCluster cluster;
   const Unwritten unwritten = BarrierAndChange(cluster);
-  EXPECT_EQ(unwritten.of_barrier, std::string(8, test::DirtyHeap::kDirt)) << "mended";
-  EXPECT_EQ(unwritten.of_change, std::string(3, test::DirtyHeap::kDirt)) << "mended";
+  EXPECT_EQ(unwritten.of_barrier, std::string(8, DirtyHeap::kDirt)) << "mended";
+  EXPECT_EQ(unwritten.of_change, std::string(3, DirtyHeap::kDirt)) << "mended";
 }
 
 TEST(LibraftDefects, WithTheRepairTheyHoldZeros) {
@@ -835,27 +834,6 @@ TEST(LibraftDefects, WithTheRepairItLeadsInTheNextOne) {
 // Who is elected while there is no memory appends no barrier, and held all answers back until
 // somebody had a command: what the leader before it had not committed stayed so, and no member
 // caught up.
-class NoMemoryForBarriers {
- public:
-  NoMemoryForBarriers() {
-    heap_.malloc = [](void*, size_t bytes) { return bytes == 8 ? nullptr : std::malloc(bytes); };
-    heap_.free = [](void*, void* memory) { std::free(memory); };
-    heap_.calloc = [](void*, size_t count, size_t bytes) { return std::calloc(count, bytes); };
-    heap_.realloc = [](void*, void* memory, size_t bytes) { return std::realloc(memory, bytes); };
-    heap_.aligned_alloc = [](void*, size_t alignment, size_t bytes) {
-      return std::aligned_alloc(alignment, bytes);
-    };
-    heap_.aligned_free = [](void*, size_t, void* memory) { std::free(memory); };
-    raft_heap_set(&heap_);
-  }
-  ~NoMemoryForBarriers() { raft_heap_set_default(); }
-  NoMemoryForBarriers(const NoMemoryForBarriers&) = delete;
-  NoMemoryForBarriers& operator=(const NoMemoryForBarriers&) = delete;
-
- private:
-  raft_heap heap_ = {};
-};
-
 TEST(RaftRepairMemory, WhoCouldAppendNoBarrierTriesAgain) {
   LibraftCluster cluster;
   cluster.Repair();
@@ -868,7 +846,7 @@ TEST(RaftRepairMemory, WhoCouldAppendNoBarrierTriesAgain) {
   cluster.AwaitStored(2, entry);
   cluster.CutOff();
   {
-    NoMemoryForBarriers no_memory;
+    DirtyHeap no_barriers(/*refused=*/8);
     ASSERT_TRUE(raft_fixture_step_until_state_is(cluster.fixture(), 1, RAFT_LEADER, kLimitMs));
   }
   ASSERT_EQ(raft_last_index(&cluster.member(1)), entry);

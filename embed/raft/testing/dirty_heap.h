@@ -1,5 +1,5 @@
 // What libraft allocates while one of these is there is full of kDirt: so a test sees what libraft
-// hands on without having written it.
+// hands on without having written it. And of one size it gets nothing, if a test wants that.
 //
 // Threads: one, that of libraft. Lifetime: what was allocated may stay; it is freed as ever.
 #pragma once
@@ -15,9 +15,12 @@ class DirtyHeap {
  public:
   static constexpr char kDirt = '\xa5';  // neither text nor a small number
 
-  DirtyHeap() {
-    heap_.malloc = [](void*, size_t bytes) {
-      void* const memory = std::malloc(bytes);
+  // `refused`: a number of bytes; 0: none.
+  explicit DirtyHeap(size_t refused = 0) : refused_(refused) {
+    heap_.data = this;
+    heap_.malloc = [](void* self, size_t bytes) {
+      const size_t refused = static_cast<DirtyHeap*>(self)->refused_;
+      void* const memory = bytes == refused && refused != 0 ? nullptr : std::malloc(bytes);
       if (memory != nullptr) std::memset(memory, kDirt, bytes);
       return memory;
     };
@@ -35,6 +38,7 @@ class DirtyHeap {
   DirtyHeap& operator=(const DirtyHeap&) = delete;
 
  private:
+  const size_t refused_;
   raft_heap heap_ = {};
 };
 
