@@ -102,7 +102,24 @@ class ServerConnectionsTest : public RpcTest {
     EXPECT_TRUE(Probe::Stub(**channel).Echo(Data(), &reply).ok()) << node;
   }
 
+  // A call from a connection of this node's, which is closed while its handler runs. False: it was
+  // refused; left_.back() has the status.
+  bool LeaveACallBehind(const std::string& node) {
+    Engine& engine = network_.Node(node);
+    const auto channel = Channel::Open(CoreOf(engine), "sim:server", {.connect_at_once = false});
+    Outcome& outcome = left_.emplace_back();
+    const size_t before = service_.held.size();
+    Probe::Stub(**channel).Hold(Data(), &outcome.reply, {}, outcome.Callback());
+    EXPECT_TRUE(RunUntil([&] { return outcome.done() || service_.held.size() > before; }));
+    return !outcome.done();
+  }
+  void EndCallsThatWereLeft() {
+    while (!service_.held.empty()) service_.Release();
+    ASSERT_TRUE(RunUntil([&] { return server_->stats().connections == 0; }));
+  }
+
   std::deque<RawPeer> peers_;
+  std::deque<Outcome> left_;
 };
 
 TEST_F(ServerConnectionsTest, OneWhoTakesAllHeCanLeavesRoomToOthers) {
@@ -159,24 +176,15 @@ TEST_F(ServerConnectionsTest, WhoLeavesRunningCallsBehindFindsAnEndOfPlaces) {
   ServerOptions options;
   options.max_connections = 2;
   StartServer(options);
-  std::deque<Outcome> outcomes;
-  const auto leave_one_behind = [&] {
-    Engine& engine = network_.Node(StrCat("client", outcomes.size()));
-    const auto channel = Channel::Open(CoreOf(engine), "sim:server", {.connect_at_once = false});
-    Outcome& outcome = outcomes.emplace_back();
-    const size_t before = service_.held.size();
-    Probe::Stub(**channel).Hold(Data(), &outcome.reply, {}, outcome.Callback());
-    EXPECT_TRUE(RunUntil([&] { return outcome.done() || service_.held.size() > before; }));
-    return !outcome.done();
-  };
-  for (int i = 0; i < 4; ++i) ASSERT_TRUE(leave_one_behind()) << *outcomes.back().status;
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(LeaveACallBehind(StrCat("client", i))) << *left_.back().status;
+  }
   EXPECT_EQ(server_->stats().connections, 4u);
-  EXPECT_FALSE(leave_one_behind());
-  EXPECT_NE(outcomes.back().status->ToString().find("ServerOptions::max_connections"),
+  EXPECT_FALSE(LeaveACallBehind("client4"));
+  EXPECT_NE(left_.back().status->ToString().find("ServerOptions::max_connections"),
             std::string::npos)
-      << *outcomes.back().status;
-  while (!service_.held.empty()) service_.Release();
-  ASSERT_TRUE(RunUntil([&] { return server_->stats().connections == 0; }));
+      << *left_.back().status;
+  EndCallsThatWereLeft();
   ExpectServedAt("other");
 }
 
@@ -188,22 +196,13 @@ TEST_F(ServerConnectionsTest, WhoLeavesRunningCallsBehindLeavesPlacesToOthers) {
   options.max_connections = 16;
   options.max_connections_of_one = 2;
   StartServer(options);
-  std::deque<Outcome> outcomes;
-  Engine& engine = network_.Node("greedy");
-  for (int i = 0; i < 40; ++i) {
-    const auto channel = Channel::Open(CoreOf(engine), "sim:server", {.connect_at_once = false});
-    Outcome& outcome = outcomes.emplace_back();
-    const size_t before = service_.held.size();
-    Probe::Stub(**channel).Hold(Data(), &outcome.reply, {}, outcome.Callback());
-    ASSERT_TRUE(RunUntil([&] { return outcome.done() || service_.held.size() > before; }));
-  }
+  for (int i = 0; i < 40; ++i) LeaveACallBehind("greedy");
   EXPECT_EQ(service_.held.size(), 16u) << "of 32, where more than 16 are not of one with a number";
-  EXPECT_NE(outcomes.back().status->ToString().find("ServerOptions::max_connections_of_one"),
+  EXPECT_NE(left_.back().status->ToString().find("ServerOptions::max_connections_of_one"),
             std::string::npos)
-      << *outcomes.back().status;
+      << *left_.back().status;
   ExpectServedAt("other");
-  while (!service_.held.empty()) service_.Release();
-  ASSERT_TRUE(RunUntil([&] { return server_->stats().connections == 0; }));
+  EndCallsThatWereLeft();
   ExpectServedAt("greedy");
 }
 
@@ -212,19 +211,10 @@ TEST_F(ServerConnectionsTest, WhoLeavesRunningCallsBehindHasNoneOfTheReserve) {
   ServerOptions options;
   options.max_connections = 16;
   StartServer(options);
-  std::deque<Outcome> outcomes;
-  Engine& engine = network_.Node("greedy");
-  for (int i = 0; i < 40; ++i) {
-    const auto channel = Channel::Open(CoreOf(engine), "sim:server", {.connect_at_once = false});
-    Outcome& outcome = outcomes.emplace_back();
-    const size_t before = service_.held.size();
-    Probe::Stub(**channel).Hold(Data(), &outcome.reply, {}, outcome.Callback());
-    ASSERT_TRUE(RunUntil([&] { return outcome.done() || service_.held.size() > before; }));
-  }
+  for (int i = 0; i < 40; ++i) LeaveACallBehind("greedy");
   EXPECT_EQ(service_.held.size(), 28u) << "of 32, an eighth is kept for others";
   ExpectServedAt("other");
-  while (!service_.held.empty()) service_.Release();
-  ASSERT_TRUE(RunUntil([&] { return server_->stats().connections == 0; }));
+  EndCallsThatWereLeft();
 }
 
 TEST_F(ServerConnectionsTest, MoreThanThereAreIsNoNumberForOne) {
