@@ -246,18 +246,21 @@ struct RaftRepair::Functions {
   static int Send(raft_io* io, raft_io_send* request, const raft_message* message,
                   raft_io_send_cb callback) {
     const RaftRepair& self = Self(io);
-    if (message->type == RAFT_IO_APPEND_ENTRIES && self.HasLostAppend(0)) return RAFT_NOCONNECTION;
-    if (message->type == RAFT_IO_REQUEST_VOTE_RESULT) {
-      raft_message correct = *message;
-      TellTerm(*self.Raft(), &correct.request_vote_result);
-      return self.below_.send(io, request, &correct, callback);
-    }
-    if (message->type != RAFT_IO_APPEND_ENTRIES_RESULT) {
-      return self.below_.send(io, request, message, callback);
-    }
-    if (IsToNobody(*self.Raft(), *message)) return RAFT_NOCONNECTION;
     raft_message correct = *message;
-    self.Correct(&correct.append_entries_result);
+    switch (message->type) {
+      case RAFT_IO_APPEND_ENTRIES:
+        if (self.HasLostAppend(0)) return RAFT_NOCONNECTION;
+        break;
+      case RAFT_IO_APPEND_ENTRIES_RESULT:
+        if (IsToNobody(*self.Raft(), *message)) return RAFT_NOCONNECTION;
+        self.Correct(&correct.append_entries_result);
+        break;
+      case RAFT_IO_REQUEST_VOTE_RESULT:
+        TellTerm(*self.Raft(), &correct.request_vote_result);
+        break;
+      default:
+        break;
+    }
     return self.below_.send(io, request, &correct, callback);
   }
 
