@@ -15,17 +15,24 @@
 //   kClosed   requests that name it are refused,    gone, when nothing of it is under way: `gone`
 //             and what waits for a disk ends so     is called
 //
-// Threads: the engine's, except where said. Lifetime: the engine outlives it; it outlives its
+// Limits: kMaxSessions, those that are closed included, and the bytes of the pool of buffers. Of
+// both one client (PathInfo::client, whatever ids it gives itself) leaves some to others
+// (core/client_shares.h).
+//
+// Threads: the engine's, except where said. Lifetime: engine and buffers outlive it, and it its
 //   tickets. REQUIRES: the engine has a thread of its own, or is driven by another one while Stop()
 //   and Clear() wait.
 // Invariants: a request is carried out only while its session is kOpen, and a session is told to
 //   its client only when nothing of its client's earlier ones can still be carried out.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -34,10 +41,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/client_shares.h"
 #include "core/function.h"
 #include "core/random.h"
 #include "core/strings.h"
 #include "embed/nbdkit/disk_pool.h"
+#include "transport/buffer_pool.h"
 #include "weft/coroutine.h"
 #include "weft/engine.h"
 #include "weft/service.h"
@@ -51,22 +60,32 @@ inline absl::Status SessionOver() {
 template <class Reply, class More>
 class ServerSessions {
  public:
+  // A connection has one, and another one while that ends: as many as max_connections is by
+  // default, twice.
+  static constexpr uint32_t kMaxSessions = 2048;
+
   struct Session;
   struct Leave {
-    void operator()(Session* session) const { session->owner.OnRequestOver(*session); }
+    uint64_t buffered = 0;  // bytes of buffers that were allocated for it
+    void operator()(Session* session) const { session->owner.OnRequestOver(*session, buffered); }
   };
   // A request under way. Released when nothing of it can be carried out any more; on any thread.
   using Ticket = std::unique_ptr<Session, Leave>;
 
   enum class State : uint8_t { kWaiting = 1, kOpening = 2, kOpen = 3, kClosed = 4 };
   struct Session : More {
-    Session(ServerSessions& owner, uint64_t number, std::string client, More more)
-        : More(std::move(more)), owner(owner), number(number), client(std::move(client)) {}
+    Session(ServerSessions& owner, uint64_t number, std::string client, uint64_t peer, More more)
+        : More(std::move(more)),
+          owner(owner),
+          number(number),
+          client(std::move(client)),
+          peer(peer) {}
 
     ServerSessions& owner;
     const uint64_t number;
     const std::string client;
-    uint64_t epoch = 0;  // that it was told
+    const uint64_t peer;  // PathInfo::client
+    uint64_t epoch = 0;   // that it was told
     // Any thread. Written by the engine's, but for under_way.
     std::atomic<State> state{State::kWaiting};
     std::atomic<uint32_t> under_way{0};
@@ -77,10 +96,21 @@ class ServerSessions {
   };
 
   // `ready`(session): calls Open(), now or later. `gone`(session): takes what is to be kept of it.
-  ServerSessions(Engine& engine, Function<void(Session&)> ready, Function<void(Session&)> gone)
-      : engine_(engine), ready_(std::move(ready)), gone_(std::move(gone)), sweep_(engine) {}
+  ServerSessions(Engine& engine, BufferPool& buffers, Function<void(Session&)> ready,
+                 Function<void(Session&)> gone)
+      : engine_(engine),
+        buffers_(buffers),
+        ready_(std::move(ready)),
+        gone_(std::move(gone)),
+        sweep_(engine) {}
 
   void Attach(const std::string& client, ServerWriter<Reply> stream, More more = {}) {
+    const uint64_t peer = stream.context().path().client;
+    if (!shares_.HasRoom(peer, 1, kMaxSessions)) {
+      return stream.Finish(absl::ResourceExhaustedError(
+          StrCat("this client has ", shares_.Of(peer), " of ", kMaxSessions,
+                 " sessions, with those that are not over yet")));
+    }
     for (auto& [number, session] : sessions_) {
       if (session.client == client) {
         Close(session, absl::AbortedError("the client has attached again"));
@@ -88,7 +118,8 @@ class ServerSessions {
     }
     const uint64_t number = SecureRandom64();
     Session& session =
-        sessions_.try_emplace(number, *this, number, client, std::move(more)).first->second;
+        sessions_.try_emplace(number, *this, number, client, peer, std::move(more)).first->second;
+    shares_.Take(peer, 1);
     session.stream = std::move(stream);
     // May run here and now.
     session.stream->context().OnCancel([this, number] {
@@ -130,6 +161,24 @@ class ServerSessions {
   static Ticket Enter(Session& session) {
     session.under_way.fetch_add(1);
     return Ticket(&session);
+  }
+
+  // A buffer for the request's payload. It counts as its client's until the ticket is released.
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(Ticket& ticket, uint64_t bytes) {
+    const uint64_t peer = ticket->peer;
+    // As the pool rounds.
+    const uint64_t taken = std::bit_ceil(std::max<uint64_t>(bytes, BufferPool::kMinBufferBytes));
+    {
+      const std::lock_guard<std::mutex> lock(buffered_mutex_);
+      if (!buffered_.HasRoom(peer, taken, buffers_.max_bytes())) {
+        return absl::ResourceExhaustedError(StrCat(
+            "the server has ", buffered_.all(), " of ", buffers_.max_bytes(),
+            " bytes of buffers in use, ", buffered_.Of(peer), " of this client: try again later"));
+      }
+      buffered_.Take(peer, taken);
+    }
+    ticket.get_deleter().buffered += taken;
+    return buffers_.Allocate(bytes);
   }
 
   // `work`(call) on a thread of the pool, and its status as the call's end.
@@ -196,6 +245,7 @@ class ServerSessions {
         continue;
       }
       gone_(session);
+      shares_.Give(session.peer, 1);
       it = sessions_.erase(it);
       closed_sessions_.fetch_sub(1);
     }
@@ -210,7 +260,11 @@ class ServerSessions {
 
   // Whoever closes it either sees that nothing is under way any more, or is seen here. The session
   // may be gone as soon as it is left.
-  void OnRequestOver(Session& session) {
+  void OnRequestOver(Session& session, uint64_t buffered) {
+    if (buffered > 0) {
+      const std::lock_guard<std::mutex> lock(buffered_mutex_);
+      buffered_.Give(session.peer, buffered);
+    }
     if (session.under_way.fetch_sub(1) > 1 || closed_sessions_.load() == 0) return;
     if (engine_.OnEngine()) return sweep_.Set(0, [this] { Sweep(); });
     Post([this] { Sweep(); });
@@ -226,6 +280,7 @@ class ServerSessions {
   }
 
   Engine& engine_;
+  BufferPool& buffers_;
   Function<void(Session&)> ready_;
   Function<void(Session&)> gone_;
 
@@ -233,7 +288,11 @@ class ServerSessions {
   std::atomic<uint32_t> closed_sessions_{0};
   // Engine thread only. Sessions stay where they are while something of them is under way.
   std::unordered_map<uint64_t, Session> sessions_;
+  ClientShares shares_;  // of sessions_
   bool stopping_ = false;
+
+  std::mutex buffered_mutex_;
+  ClientShares buffered_;  // bytes of buffers; guarded by buffered_mutex_
 
   Alarm sweep_;
 };

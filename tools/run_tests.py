@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs `bazel test` and ends with one line that counts test cases.
 
-    tools/run_tests.py [BAZEL OPTION]... [TARGET]...
-    tools/run_tests.py [BAZEL OPTION]... --run [BAZEL OPTION]... [TARGET]... [--run ...]...
+    tools/run_tests.py [BAZEL OPTION]... [--] [TARGET]...
+    tools/run_tests.py [BAZEL OPTION]... --run [BAZEL OPTION]... [--] [TARGET]... [--run ...]...
 
-Targets are //... by default. Each --run is a run of its own, with its own options beside those in
+Targets are //... by default; `--` in front of them, as of bazel's, may stand and means nothing. Each --run is a run of its own, with its own options beside those in
 front of the first --run, which are for all; all are counted together.
 --until=SECONDS, an option of a run, ends it so long after this program began: tests that have not ended
 by then count as skipped. --skipped=TEXT counts one more: what the caller leaves out, and why.
@@ -257,7 +257,7 @@ def runs_of(words):
     for word in words:
         if word == "--run":
             sections.append([])
-        else:
+        elif word != "--":
             sections[-1].append(word)
     for_all = sections.pop(0) if len(sections) > 1 else []
     targets_of_none = [word for word in for_all if not is_option(word)]

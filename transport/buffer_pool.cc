@@ -146,6 +146,7 @@ class BufferPoolCore : public std::enable_shared_from_this<BufferPoolCore> {
   void Close(uint32_t engine);
 
   bool MayTrim(size_t bytes);
+  uint64_t max_bytes() const { return options_.max_bytes; }
   uint64_t mapped_bytes() const { return Locked(mapped_bytes_); }
   uint64_t buffers() const { return Locked(buffers_); }
   MappedMemory::Pages pages() const { return Locked(pages_); }
@@ -379,6 +380,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> BufferPool::Allocate(size_t bytes) {
   return core_->Allocate(bytes);
 }
 
+uint64_t BufferPool::max_bytes() const { return core_->max_bytes(); }
 uint64_t BufferPool::mapped_bytes() const { return core_->mapped_bytes(); }
 uint64_t BufferPool::buffers() const { return core_->buffers(); }
 MappedMemory::Pages BufferPool::pages() const { return core_->pages(); }

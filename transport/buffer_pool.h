@@ -76,6 +76,7 @@ class BufferPool {
   // or waits for it, for kTrimPatienceNs at most.
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes);
 
+  uint64_t max_bytes() const;
   uint64_t mapped_bytes() const;
   uint64_t buffers() const;  // in use, or pinned
   // The kind of pages of the newest slab; kSmall before there is one.

@@ -4,10 +4,6 @@
 
 #include <cstddef>
 #include <string>
-#include <utility>
-
-#include "transport/identity.h"
-#include "transport/path.h"
 
 namespace weft {
 namespace {
@@ -19,8 +15,23 @@ ListenOptions Limits(uint32_t all, uint32_t of_one) {
   return options;
 }
 
+constexpr uint64_t kClient = 1;
+
+// So many are up, of kClient so many, and so many clients have any.
+ClientShares Up(uint32_t all, uint32_t of_client, size_t clients) {
+  ClientShares up;
+  if (of_client > 0) up.Take(kClient, of_client);
+  uint32_t others = all - of_client;
+  for (uint64_t other = kClient + 1; up.clients() + 1 < clients && others > 1; --others) {
+    up.Take(other++, 1);
+  }
+  if (others > 0) up.Take(0, others);
+  EXPECT_EQ(up.all(), all);
+  return up;
+}
+
 bool HasRoom(const ListenOptions& options, uint32_t all, uint32_t of_client, size_t clients = 1) {
-  const absl::Status room = CheckRoomForClient(options, all, of_client, clients);
+  const absl::Status room = CheckRoomForClient(options, Up(all, of_client, clients), kClient);
   EXPECT_TRUE(room.ok() || absl::IsResourceExhausted(room)) << room;
   return room.ok();
 }
@@ -71,7 +82,8 @@ TEST(ConnectionQuotaTest, OfFewConnectionsNoneIsReserved) {
 
 TEST(ConnectionQuotaTest, WhoIsRefusedLearnsWhy) {
   const auto text = [](const ListenOptions& options, uint32_t all, uint32_t of_client) {
-    return std::string(CheckRoomForClient(options, all, of_client, /*clients=*/2).message());
+    return std::string(
+        CheckRoomForClient(options, Up(all, of_client, /*clients=*/2), kClient).message());
   };
   EXPECT_EQ(text(Limits(9, 0), 9, 0),
             "the server has all 9 connections (ListenOptions::max_connections)");
@@ -82,40 +94,6 @@ TEST(ConnectionQuotaTest, WhoIsRefusedLearnsWhy) {
             "the server has 8 of its 9 connections, 5 of this client, and keeps the rest for "
             "clients with fewer than 3 (ListenOptions::max_connections_of_one): close some, or try "
             "again later");
-}
-
-PathInfo From(const std::string& peer, PeerIdentity identity = {}) {
-  PathInfo path;
-  path.peer = peer;
-  path.identity = std::move(identity);
-  return path;
-}
-
-TEST(ConnectionQuotaTest, OneClientIsWhoHasProvedToBeTheSameOrComesFromOneHost) {
-  const PathInfo host = From("10.0.0.7:35100");
-  EXPECT_TRUE(AreOneClient(host, From("10.0.0.7:2")));
-  EXPECT_FALSE(AreOneClient(host, From("10.0.0.71:35100")));
-  EXPECT_FALSE(AreOneClient(host, From("[2001:db8::1]:35100")));
-  EXPECT_TRUE(AreOneClient(From("127.0.0.1:7"), From("127.9.0.2:8")));
-  EXPECT_TRUE(AreOneClient(From("127.0.0.1:7"), From("[::1]:8")));
-  // Of a socket that takes both.
-  EXPECT_TRUE(AreOneClient(host, From("[::ffff:10.0.0.7]:8")));
-  EXPECT_FALSE(AreOneClient(From("[::ffff:10.0.0.8]:8"), From("[::ffff:10.0.0.7]:8")));
-  EXPECT_TRUE(AreOneClient(From("127.0.0.1:7"), From("[::ffff:127.0.0.1]:8")));
-  // A network of 64 bits is one.
-  EXPECT_TRUE(AreOneClient(From("[2001:db8::1]:7"), From("[2001:db8:0:0:9::1]:8")));
-  EXPECT_FALSE(AreOneClient(From("[2001:db8::1]:7"), From("[2001:db8:0:1::1]:7")));
-  EXPECT_TRUE(
-      AreOneClient(From("unix:(process 77 of user 1000)"), From("unix:(process 78 of user 1000)")));
-  EXPECT_FALSE(
-      AreOneClient(From("unix:(process 77 of user 1000)"), From("unix:(process 77 of user 100)")));
-  const PeerIdentity store = {.authentication = Authentication::kCertificate,
-                              .subject = "CN=store-7"};
-  const PeerIdentity other = {.authentication = Authentication::kCertificate,
-                              .subject = "CN=store-8"};
-  EXPECT_TRUE(AreOneClient(From("10.0.0.7:1", store), From("10.0.0.8:2", store)));
-  EXPECT_FALSE(AreOneClient(From("10.0.0.7:1", store), From("10.0.0.7:1", other)));
-  EXPECT_FALSE(AreOneClient(From("10.0.0.7:1", store), From("10.0.0.7:1")));
 }
 
 TEST(ConnectionQuotaTest, NumbersThatMakeNoSenseAreNamed) {

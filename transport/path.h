@@ -66,6 +66,11 @@ struct PathInfo {
   // what the peer says of itself: "10.0.0.7:35100", "unix:(process 77 of user 1000)".
   std::string peer;
   PeerIdentity identity;  // who that is, as far as it has proved it
+  // Where this side was dialed: which of the listener's clients the peer is, a number that has no
+  // other meaning. It is told before a path is up, and is of who TLS has proved the peer to be;
+  // else of a user of a Unix socket; else of an address, where all of this host are one, and of
+  // IPv6 the first 64 bits count. 0: this side has dialed.
+  uint64_t client = 0;
   // All bytes of the connection that leave this host are encrypted, and cannot be changed on the
   // way unnoticed: with SecurityOptions over tcp; over verbs and ofi_tcp where either side has
   // `require_encryption` (without, messages and payloads are, and one-sided operations are not).

@@ -30,9 +30,9 @@ absl::Status TooLong(uint64_t bytes) {
 
 BlockService::BlockService(BlockDevice& device, Engine& engine, BufferPool& buffers, int threads)
     : device_(device),
-      buffers_(buffers),
       sessions_(
-          engine, [this](Sessions::Session& session) { Open(session); }, [](Sessions::Session&) {}),
+          engine, buffers, [this](Sessions::Session& session) { Open(session); },
+          [](Sessions::Session&) {}),
       disks_(std::make_unique<DiskPool>(threads)),
       range_thread_(std::make_unique<DiskPool>(1)) {}
 
@@ -101,7 +101,7 @@ void BlockService::StartRead(UnaryCall<wire::ReadRequest, wire::ReadReply> call)
     return call.Finish(TooLarge(request.bytes(), kMaxPayloadBytes));
   }
   if (request.bytes() <= kMaxInlineBytes) return ReadInline(std::move(call), *std::move(ticket));
-  absl::StatusOr<std::unique_ptr<Buffer>> buffer = buffers_.Allocate(request.bytes());
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer = sessions_.Allocate(*ticket, request.bytes());
   if (!buffer.ok()) return call.Finish(buffer.status());
   DiskPool::Lane& lane = (*ticket)->lane;
   disks_->Run(lane, [this, call = std::move(call), ticket = *std::move(ticket),
@@ -150,7 +150,7 @@ void BlockService::StartWrite(UnaryCall<wire::WriteRequest, wire::WriteReply> ca
                        return device.Write(request.offset(), AsBytes(request.inline_data()));
                      });
   }
-  absl::StatusOr<std::unique_ptr<Buffer>> buffer = buffers_.Allocate(bytes);
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer = sessions_.Allocate(*ticket, bytes);
   if (!buffer.ok()) return call.Finish(buffer.status());
   const Slice slice = (*buffer)->slice();
   ServerContext& context = call.context();

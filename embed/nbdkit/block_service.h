@@ -97,7 +97,6 @@ class BlockService final : public wire::Block::Service {
   void RunFlushes();
 
   BlockDevice& device_;
-  BufferPool& buffers_;
 
   Sessions sessions_;
 

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <future>
 #include <limits>
@@ -34,9 +35,10 @@ class Client {
   explicit Client(const std::string& address)
       : channel_(*Channel::Open(*engine_, address)), stub_(*channel_) {}
 
-  void BeginToAttach(char id) {
+  void BeginToAttach(char id) { BeginToAttach(IdOf(id)); }
+  void BeginToAttach(const std::string& id) {
     wire::AttachRequest request;
-    request.set_client(IdOf(id));
+    request.set_client(id);
     stream_ = std::make_unique<ClientReader<wire::AttachReply>>(stub_.Attach(request));
   }
   bool IsAttached() {
@@ -106,6 +108,18 @@ class Client {
     options.bulk = &bulk;
     return stub_.Write(request, &reply, options);
   }
+  std::future<absl::Status> BeginWriteLent(size_t bytes) {
+    auto& call = calls_.emplace_back();
+    auto& lent = lent_.emplace_back(*channel_->AllocateBuffer(bytes), *channel_);
+    wire::WriteRequest request;
+    request.set_session(session_);
+    lent.bulk.Send(lent.buffer->slice(), request.mutable_lent_data());
+    CallOptions options = kPatient;
+    options.bulk = &lent.bulk;
+    stub_.Write(request, &call.write, options,
+                [&call](absl::Status status) { call.ended.set_value(std::move(status)); });
+    return call.ended.get_future();
+  }
   absl::Status Zero(uint64_t offset, uint64_t bytes, bool durable = false) {
     return BeginZero(offset, bytes, durable).get();
   }
@@ -152,6 +166,13 @@ class Client {
     std::promise<absl::Status> ended;
   };
 
+  struct Lent {
+    Lent(std::unique_ptr<Buffer> buffer, Channel& channel)
+        : buffer(std::move(buffer)), bulk(channel) {}
+    const std::unique_ptr<Buffer> buffer;
+    BulkCall bulk;
+  };
+
   wire::WriteRequest WriteOf(uint64_t offset, const std::string& data, bool durable) const {
     wire::WriteRequest request;
     request.set_session(session_);
@@ -165,6 +186,7 @@ class Client {
   const std::unique_ptr<Engine> engine_ = *OpenNetworkEngine({});  // with a thread, for futures
   const std::unique_ptr<Channel> channel_;
   const wire::Block::Stub stub_;
+  std::list<Lent> lent_;  // of calls that are over when this is destroyed
   std::unique_ptr<ClientReader<wire::AttachReply>> stream_;
   wire::AttachReply told_;
   wire::WriteReply write_reply_;
@@ -178,6 +200,21 @@ class BlockServiceTest : public testing::Test {
   std::unique_ptr<Client> Attached(char id = 'a') {
     auto client = std::make_unique<Client>(server_.address());
     client->BeginToAttach(id);
+    EXPECT_TRUE(client->IsAttached());
+    return client;
+  }
+
+  // Until requests have so many of the server's buffers.
+  void AwaitBuffers(uint64_t in_use) {
+    while (server_.buffers().buffers() != in_use) std::this_thread::yield();
+  }
+  // All that come by an address are one client to the server, and a user of a socket is another.
+  std::unique_ptr<Client> AttachedAsAnother() {
+    const std::string address = "unix:" + testing::TempDir() + "/" + std::to_string(getpid());
+    const absl::Status listening = server_.server().Listen(address);
+    EXPECT_TRUE(listening.ok()) << listening;
+    auto client = std::make_unique<Client>(address);
+    client->BeginToAttach('z');
     EXPECT_TRUE(client->IsAttached());
     return client;
   }
@@ -359,6 +396,50 @@ TEST_F(BlockServiceTest, AClientThatGivesUpWaitingForItsOldSessionLeavesNothingB
   device_.Go();
   EXPECT_TRUE(after.IsAttached());
   EXPECT_TRUE(late.get().ok());
+}
+
+// Four connections of one client had all buffers of a server, as long as the disk was slow.
+TEST_F(BlockServiceTest, AClientsPayloadsLeaveAnEighthOfTheBuffersToOthers) {
+  constexpr size_t kPayload = size_t{1} << 20;  // the server has eight times that
+  const auto greedy = Attached('a');
+  const auto again = Attached('b');
+  device_.Hold();
+  std::list<std::future<absl::Status>> held;
+  for (int i = 0; i < 4; ++i) held.push_back(greedy->BeginWriteLent(kPayload));
+  for (int i = 0; i < 3; ++i) held.push_back(again->BeginWriteLent(kPayload));
+  AwaitBuffers(7);
+  EXPECT_THAT(greedy->BeginWriteLent(kPayload).get(), Is(absl::StatusCode::kResourceExhausted));
+  EXPECT_THAT(again->BeginWriteLent(kPayload).get(), Is(absl::StatusCode::kResourceExhausted));
+  const auto other = AttachedAsAnother();
+  auto last = other->BeginWriteLent(kPayload);
+  AwaitBuffers(8);
+  device_.Go();
+  EXPECT_TRUE(last.get().ok());
+  for (auto& write : held) EXPECT_TRUE(write.get().ok());
+  EXPECT_TRUE(greedy->BeginWriteLent(kPayload).get().ok());
+}
+
+// Each left a session behind for as long as a request of it waited for the disk.
+TEST_F(BlockServiceTest, WhoAttachesWithoutEndLeavesSessionsToOthers) {
+  device_.Hold();
+  constexpr uint32_t kMost = 2048 - 2048 / 8;
+  std::list<std::unique_ptr<Client>> connections;
+  uint32_t sessions = 0;
+  while (true) {
+    if (sessions % kMaxRequests == 0) {
+      connections.push_back(std::make_unique<Client>(server_.address()));
+    }
+    std::string id = std::to_string(sessions);
+    id.resize(kClientIdBytes);
+    connections.back()->BeginToAttach(id);
+    if (!connections.back()->IsAttached()) break;
+    ASSERT_LE(++sessions, kMost);
+    connections.back()->BeginWrite(0, "a");
+  }
+  EXPECT_THAT(connections.back()->End(), Is(absl::StatusCode::kResourceExhausted));
+  EXPECT_EQ(sessions, kMost);
+  AttachedAsAnother();
+  device_.Go();
 }
 
 TEST_F(BlockServiceTest, FlushesThatWaitBecomeOne) {

@@ -86,13 +86,12 @@ FileService::FileService(ServedFolder& folder, LentFiles* lent, Engine& engine, 
     : folder_(folder),
       lent_(lent),
       engine_(engine),
-      buffers_(buffers),
       options_(options),
       instance_(SecureRandom64() | 1),
       started_ns_(engine.clock().NowNs()),
       max_open_files_(options.max_open_files > 0 ? options.max_open_files : DefaultOpenFiles()),
       sessions_(
-          engine, [this](Session& session) { Reclaim(session); },
+          engine, buffers, [this](Session& session) { Reclaim(session); },
           [this](Session& session) {
             for (auto& [handle, file] : session.files) CloseOnPool(std::move(file));
           }),
@@ -293,7 +292,8 @@ void FileService::StartRead(UnaryCall<wire::ReadRequest, wire::ReadReply> call) 
 
 void FileService::ReadLent(UnaryCall<wire::ReadRequest, wire::ReadReply> call, Ticket ticket,
                            std::shared_ptr<OpenFile> file) {
-  absl::StatusOr<std::unique_ptr<Buffer>> buffer = buffers_.Allocate(call.request().bytes());
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer =
+      sessions_.Allocate(ticket, call.request().bytes());
   if (!buffer.ok()) return call.Finish(buffer.status());
   DiskPool::Lane& lane = ticket->lane;
   disks_->Run(lane, [call = std::move(call), ticket = std::move(ticket), file = std::move(file),
@@ -381,7 +381,7 @@ void FileService::StartAppend(UnaryCall<wire::AppendRequest, wire::AppendReply> 
       return write(call, AsBytes(call.request().inline_data()));
     });
   }
-  absl::StatusOr<std::unique_ptr<Buffer>> buffer = buffers_.Allocate(bytes);
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer = sessions_.Allocate(*ticket, bytes);
   if (!buffer.ok()) return call.Finish(buffer.status());
   const Slice slice = (*buffer)->slice();
   ServerContext& context = call.context();

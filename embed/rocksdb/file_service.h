@@ -155,7 +155,6 @@ class FileService final : public wire::Files::Service {
   ServedFolder& folder_;
   LentFiles* const lent_;
   Engine& engine_;
-  BufferPool& buffers_;
   const FileServiceOptions options_;
   const uint64_t instance_;  // of this process, in the locks' records; never 0
   const uint64_t started_ns_;

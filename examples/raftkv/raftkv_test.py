@@ -186,9 +186,16 @@ class RaftKv(unittest.TestCase):
         self.expect_made_up_for(group, follower)
 
     def test_over_shared_memory_the_only_follower_need_not_run_for_a_commit(self):
+        self.expect_commits_without_the_only_follower("shm")
+
+    @unittest.skipUnless("WEFT_LAB_IP" in os.environ, "it needs a card: ./dev lab (docs/lab.md)")
+    def test_over_verbs_the_only_follower_need_not_run_for_a_commit(self):
+        self.expect_commits_without_the_only_follower("verbs")
+
+    def expect_commits_without_the_only_follower(self, path):
         # One voter elects itself, and for a minute none is elected because the other one is silent.
         # Two of two are the majority: without the follower's memory nothing is committed.
-        group = Group(PROGRAMS, members=1, paths="shm",
+        group = Group(PROGRAMS, members=1, paths=path,
                       flags=(*FLAGS, "--replication=remote-writes", "--election_ms=60000"))
         self.addCleanup(group.close)
         group.join(2)

@@ -314,6 +314,7 @@ std::unique_ptr<Buffer> RemoteMemory::BufferOf(MutableByteSpan bytes) {
 
 absl::StatusOr<RemoteRegion> RemoteMemory::Derive(uint64_t offset, uint64_t length, Rights rights,
                                                   uint64_t lifetime_us) {
+  const uint64_t lifetime_ns = std::min(lifetime_us, kNever / kNsPerUs) * kNsPerUs;
   EngineCore& engine = core_->engine();
   BlockingDerivation derivation(engine);
   WEFT_RETURN_IF_ERROR(StartAndWait(engine, derivation.waiter(), /*behind=*/false, [&] {
@@ -323,8 +324,8 @@ absl::StatusOr<RemoteRegion> RemoteMemory::Derive(uint64_t offset, uint64_t leng
           absl::UnavailableError(StrCat("not connected to ", channel_.address(), " (not sent)")),
           Delivery::kNotSent));
     }
-    const absl::Status asked = connection->memory().Derive(handle_, offset, length, rights,
-                                                           lifetime_us * kNsPerUs, &derivation);
+    const absl::Status asked =
+        connection->memory().Derive(handle_, offset, length, rights, lifetime_ns, &derivation);
     if (!asked.ok()) derivation.End(WithDelivery(asked, Delivery::kNotSent));
   }));
   return derivation.result();

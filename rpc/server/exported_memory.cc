@@ -152,7 +152,7 @@ absl::StatusOr<RemoteRegion> ExportedMemory::Derive(const DeriveOptions& options
   Core& core = in_turn != nullptr ? *in_turn : *cores_.front();
   RunOnEngine(core.engine(), [&] {
     derived = core.exported().Derive(options.offset, options.length, options.rights, options.tenant,
-                                     options.lifetime_us * kNsPerUs);
+                                     std::min(options.lifetime_us, kNever / kNsPerUs) * kNsPerUs);
   });
   if (!derived.ok()) return derived.status();
   RemoteRegion region;

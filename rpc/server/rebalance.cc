@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "core/client_shares.h"
 #include "core/log.h"
 #include "rpc/operation/on_engine.h"
 #include "rpc/server/server_core.h"
-#include "transport/connection_quota.h"
 
 namespace weft {
 
@@ -47,7 +47,9 @@ void Rebalance::OnTimer() {
   // where there is a number for each client, who may be at it and would dial in vain.
   const uint32_t places = own_.options().max_connections;
   const uint32_t of_one = own_.options().max_connections_of_one;
-  const uint32_t most = of_one == 0 || of_one == places ? PlacesForAll(places, of_one) : 0;
+  const uint32_t most = of_one == 0        ? static_cast<uint32_t>(AllButReserve(places))
+                        : of_one == places ? places
+                                           : 0;
   uint32_t excess = Excess(count, least, all, most);
   // Of an even server nobody looks at the single connections.
   if (excess > 0) {

@@ -44,6 +44,7 @@ ServerConnection::ServerConnection(ServerCore& core, Connection& connection,
       one_way_(core.engine()),
       backlog_(core.engine(), core.options(), [this](std::string_view why) { EndSlowReader(why); }),
       peer_(std::move(peer)) {
+  path_.client = connection.path().client;  // the rest when it is open
   if (core.options().authorizer != nullptr) access_ = std::make_unique<ClientAccess>(core, path_);
   if (peer_ != nullptr) peer_->OnHalfMade();
 }

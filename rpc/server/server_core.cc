@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/client_shares.h"
 #include "core/fork_guard.h"
 #include "core/log.h"
 #include "core/random.h"
@@ -16,7 +17,6 @@
 #include "rpc/wire/frame.h"
 #include "rpc/wire/hello.pb.h"
 #include "rpc/wire/status_text.h"
-#include "transport/connection_quota.h"
 
 namespace weft {
 namespace {
@@ -28,18 +28,13 @@ constexpr uint32_t kConnectionsForPlace = 2;
 
 // Whether a client may have one more, of those that are open and those that have closed with calls
 // that still run. One without a number leaves an eighth of them to others.
-absl::Status CheckPlacesOfOne(const ServerOptions& options, const PathInfo& client,
+absl::Status CheckPlacesOfOne(const ServerOptions& options, uint64_t client,
                               IntrusiveList<ServerConnection>& connections) {
   const bool has_number = options.max_connections_of_one != 0;
-  const uint32_t most =
-      has_number ? kConnectionsForPlace * options.max_connections_of_one
-                 : PlacesForAll(kConnectionsForPlace * options.max_connections, /*of_one=*/0);
-  uint32_t of_client = 0;
-  for (ServerConnection& one : connections) {
-    const PathInfo& path =
-        one.connection() != nullptr ? one.connection()->path() : std::as_const(one).path();
-    of_client += AreOneClient(client, path) ? 1 : 0;
-  }
+  const uint64_t most = has_number ? kConnectionsForPlace * options.max_connections_of_one
+                                   : AllButReserve(kConnectionsForPlace * options.max_connections);
+  uint64_t of_client = 0;
+  for (ServerConnection& one : connections) of_client += one.path().client == client ? 1 : 0;
   if (of_client < most) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       StrCat("the server has ", of_client,
@@ -427,7 +422,7 @@ absl::StatusOr<ConnectionHandler*> ServerCore::OnIncoming(Connection& connection
         " times ServerOptions::max_connections"));
   }
   if (stats_.connections >= options_.max_connections) {
-    WEFT_RETURN_IF_ERROR(CheckPlacesOfOne(options_, connection.path(), connections_));
+    WEFT_RETURN_IF_ERROR(CheckPlacesOfOne(options_, connection.path().client, connections_));
   }
   rpc::ClientHello hello;  // one that cannot be decoded is refused when it is open
   if (hello.ParseFromString(connection.peer_hello()) && hello.has_peer()) {

@@ -21,6 +21,8 @@ class RunsTest(unittest.TestCase):
         self.assertEqual(run_tests.runs_of(["--config=asan", "//core/...", "-//core:x"]),
                          [(["--config=asan"], ["//core/...", "-//core:x"])])
         self.assertEqual(run_tests.runs_of([]), [([], ["//..."])])
+        self.assertEqual(run_tests.runs_of(["--test_output=all", "--", "//a:t", "-//b:t"]),
+                         [(["--test_output=all"], ["//a:t", "-//b:t"])])
 
     # Once, the options of the first run were the second's as well: half of ./dev sanitizers was
     # to run with ThreadSanitizer and AddressSanitizer at once, which no compiler does.

@@ -51,14 +51,14 @@ struct ListenerState {
         shared(std::move(shared)) {}
 
   // Whether this client (SharedListener::KeyOf()) can have one more connection.
-  absl::Status CheckRoom(const Nonce128& client_key) {
+  absl::Status CheckRoom(uint64_t client_key) {
     return Counted(shared->CheckRoom(options, client_key));
   }
   // Its path is up: the same, and it has it until EndConnection().
-  absl::Status TakeConnection(const Nonce128& client_key) {
+  absl::Status TakeConnection(uint64_t client_key) {
     return Counted(shared->TakeConnection(options, client_key));
   }
-  void EndConnection(const Nonce128& client_key) { shared->EndConnection(client_key); }
+  void EndConnection(uint64_t client_key) { shared->EndConnection(client_key); }
 
   Acceptor* acceptor;  // null: the listener is gone
   const ListenOptions options;

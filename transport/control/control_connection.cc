@@ -393,6 +393,7 @@ absl::Status ControlConnection::StartLink(LinkPlan plan) {
   const PathInfo from_hello = std::exchange(facts.path, plan.domain->links().path());
   facts.path.server_engine = from_hello.server_engine;
   facts.path.server_engines = from_hello.server_engines;
+  facts.path.client = from_hello.client;
   facts.path.link = facts.candidates[plan.candidate].link;
   // By TLS, or by framing, which leaves out what a card moves unless one side requires it; nobody
   // pretends it of memory that does not leave the host.
@@ -442,11 +443,10 @@ HandshakeStep ControlConnection::Admit() {
   auto& accept = std::get<AcceptHandshake>(handshake_);  // Ours: its step has asked for this
   // As far as the control connection tells.
   const PeerIdentity client = IdentityOver(PathKind::kTcp);
+  const uint64_t client_key = listener_->shared->KeyOf(client, PeerHost(socket_->fd()));
   // No path is brought up in vain for a client that has all its connections; of one that only a
   // path tells apart OpenIfBothUp() finds out.
-  const auto check_room = [&] {
-    return listener_->CheckRoom(listener_->shared->KeyOf(client, PeerHost(socket_->fd())));
-  };
+  const auto check_room = [&] { return listener_->CheckRoom(client_key); };
   const bool is_known = client.authentication != Authentication::kNone;
   absl::Status status = is_known ? check_room() : absl::OkStatus();
   if (status.ok()) {
@@ -461,6 +461,7 @@ HandshakeStep ControlConnection::Admit() {
   // Whether it is let in may depend on who it is. What the kernel knows comes with the path.
   connection_->facts().path.identity = socket_->identity();
   connection_->facts().path.peer = PeerAddressText(socket_->fd());
+  connection_->facts().path.client = client_key;
   const absl::StatusOr<ConnectionHandler*> handler = listener_->acceptor->OnIncoming(*connection_);
   if (!handler.ok()) return accept.Refuse(handler.status());
   if (*handler == nullptr) {

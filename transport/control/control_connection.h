@@ -247,7 +247,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
   uint64_t heard_bytes_ = 0;     // of socket_->received_bytes(), as the group knows it
   uint64_t judged_skipped_ = 0;  // of socket_->skipped_frames()
   RateBudget skip_budget_{kSkippedAtOnce, kSkippedIntervalNs};
-  std::optional<Nonce128> client_key_;  // whose it is, counted among the connections of listener_
+  std::optional<uint64_t> client_key_;  // whose it is, counted among the connections of listener_
   std::optional<std::string> bye_;      // the peer's reason, once the connection was open
   absl::Status broken_;                 // of kBroken
   absl::Status misconduct_;  // what the peer has done since Open that ends the connection

@@ -91,7 +91,7 @@ struct HandshakeStep {
   Decision decision = Decision::kWait;
   absl::Status why;           // kEnd
   ControlLimits peer_limits;  // kOpen
-  Nonce128 client_key = {};   // kOpen, the server's: whose connection is taken (ListenerState)
+  uint64_t client_key = 0;    // kOpen, the server's: whose connection is taken (ListenerState)
 
   void Send(ControlType type, std::string body) { send.push_back({type, std::move(body)}); }
   // The rest of the step: the connection ends, and nothing is said.

@@ -322,12 +322,12 @@ class AcceptHandshakeTest : public testing::Test {
   // One for each of as many others, so that nobody has two.
   void TakeAllConnections() {
     for (uint64_t i = 1; i <= listener_.options.max_connections; ++i) {
-      ASSERT_TRUE(listener_.TakeConnection({i, 0}).ok());
+      ASSERT_TRUE(listener_.TakeConnection(i).ok());
     }
   }
   void EndAllConnections() {
     for (uint64_t i = 1; i <= listener_.options.max_connections; ++i) {
-      listener_.EndConnection({i, 0});
+      listener_.EndConnection(i);
     }
     EXPECT_EQ(listener_.shared->connections(), 0u);
   }

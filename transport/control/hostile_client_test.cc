@@ -546,13 +546,20 @@ TEST_F(HostileClientTest, WhatAClientSaysOfItselfIsNotItsAddress) {
 TEST_F(HostileClientTest, OnEveryPathAClientIsWhereTheKernelSays) {
   for (const PathKind kind : {PathKind::kShm, PathKind::kTcp, PathKind::kOfiTcp}) {
     Listen("127.0.0.1:0", Allowing({kind}));
-    NetworkEnd* const end = Dial(Over({kind}));
-    ASSERT_TRUE(RunUntilDecided(*end));
-    ASSERT_TRUE(end->opened()) << end->why();
-    NetworkEnd& served = *acceptor_.ends.back();
-    ASSERT_TRUE(Run([&] { return served.opened(); }));
-    EXPECT_EQ(end->connection().path().peer, listener_->address());
-    EXPECT_EQ(served.connection().path().peer.substr(0, 10), "127.0.0.1:");
+    uint64_t client = 0;
+    for (int i = 0; i < 2; ++i) {
+      NetworkEnd* const end = Dial(Over({kind}));
+      ASSERT_TRUE(RunUntilDecided(*end));
+      ASSERT_TRUE(end->opened()) << end->why();
+      NetworkEnd& served = *acceptor_.ends.back();
+      ASSERT_TRUE(Run([&] { return served.opened(); }));
+      EXPECT_EQ(end->connection().path().peer, listener_->address());
+      EXPECT_EQ(end->connection().path().client, 0u) << "this side has dialed";
+      EXPECT_EQ(served.connection().path().peer.substr(0, 10), "127.0.0.1:");
+      if (i == 0) client = served.connection().path().client;
+      EXPECT_NE(client, 0u);
+      EXPECT_EQ(served.connection().path().client, client) << "both come from this host";
+    }
   }
 }
 

@@ -135,42 +135,30 @@ bool SharedListener::Post(uint32_t number, Descriptor* socket, size_t most) {
 
 // --- connections ---------------------------------------------------------------------------------
 
-Nonce128 SharedListener::KeyOf(const PeerIdentity& client, uint64_t host) const {
-  return HmacNonce(secret_, TextOf(client, host));
+uint64_t SharedListener::KeyOf(const PeerIdentity& client, uint64_t host) const {
+  return HmacNonce(secret_, TextOf(client, host)).low;
 }
 
-uint32_t SharedListener::ConnectionsOf(const Nonce128& client_key) const {
-  const auto found = clients_.find({client_key.high, client_key.low});
-  return found == clients_.end() ? 0 : found->second;
-}
-
-absl::Status SharedListener::CheckRoom(const ListenOptions& options,
-                                       const Nonce128& client_key) const {
+absl::Status SharedListener::CheckRoom(const ListenOptions& options, uint64_t client_key) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return CheckRoomForClient(options, connections_, ConnectionsOf(client_key), clients_.size());
+  return CheckRoomForClient(options, connections_, client_key);
 }
 
-absl::Status SharedListener::TakeConnection(const ListenOptions& options,
-                                            const Nonce128& client_key) {
+absl::Status SharedListener::TakeConnection(const ListenOptions& options, uint64_t client_key) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  WEFT_RETURN_IF_ERROR(
-      CheckRoomForClient(options, connections_, ConnectionsOf(client_key), clients_.size()));
-  ++connections_;
-  ++clients_[{client_key.high, client_key.low}];
+  WEFT_RETURN_IF_ERROR(CheckRoomForClient(options, connections_, client_key));
+  connections_.Take(client_key, 1);
   return absl::OkStatus();
 }
 
-void SharedListener::EndConnection(const Nonce128& client_key) {
+void SharedListener::EndConnection(uint64_t client_key) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = clients_.find({client_key.high, client_key.low});
-  WEFT_CHECK(found != clients_.end());  // Ours: TakeConnection() has counted it
-  --connections_;
-  if (--found->second == 0) clients_.erase(found);
+  connections_.Give(client_key, 1);
 }
 
 uint32_t SharedListener::connections() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return connections_;
+  return static_cast<uint32_t>(connections_.all());
 }
 
 }  // namespace weft

@@ -34,12 +34,11 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/client_shares.h"
 #include "core/counters.h"
 #include "core/secret.h"
 #include "transport/descriptor.h"
@@ -100,12 +99,12 @@ class SharedListener {
   // A code for who a client is by what was proved, or by the kernel: its names by TLS, its user, or
   // else `host` (PeerHost()). Of one length whatever its names are, and made with a secret of this
   // listener's: nobody can find two clients that have the same.
-  Nonce128 KeyOf(const PeerIdentity& client, uint64_t host) const;
+  uint64_t KeyOf(const PeerIdentity& client, uint64_t host) const;
   // Whether this client can have one more, of those that `options` permit.
-  absl::Status CheckRoom(const ListenOptions& options, const Nonce128& client_key) const;
+  absl::Status CheckRoom(const ListenOptions& options, uint64_t client_key) const;
   // The same, and it has it: until EndConnection().
-  absl::Status TakeConnection(const ListenOptions& options, const Nonce128& client_key);
-  void EndConnection(const Nonce128& client_key);
+  absl::Status TakeConnection(const ListenOptions& options, uint64_t client_key);
+  void EndConnection(uint64_t client_key);
   uint32_t connections() const;
 
   // Constant once it listens: as Listener's.
@@ -119,15 +118,10 @@ class SharedListener {
     std::deque<Descriptor> waiting;
   };
 
-  // REQUIRES: mutex_ is held.
-  uint32_t ConnectionsOf(const Nonce128& client_key) const;
-
   SecretBytes<32> secret_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Taker>> takers_;  // guarded by mutex_; [number]
-  uint32_t connections_ = 0;                    // guarded by mutex_
-  // Guarded by mutex_: of each client that has some, by its code.
-  absl::flat_hash_map<std::pair<uint64_t, uint64_t>, uint32_t> clients_;
+  ClientShares connections_;                    // guarded by mutex_; by KeyOf()
   std::atomic<bool> is_shared_{false};
 };
 

@@ -172,8 +172,8 @@ TEST(SharedListenerAloneTest, AClientHasItsConnectionsUntilTheyEnd) {
   ListenOptions options;
   options.max_connections = 3;
   options.max_connections_of_one = 2;
-  constexpr Nonce128 kOne = {1, 1};
-  constexpr Nonce128 kOther = {1, 2};
+  constexpr uint64_t kOne = 1;
+  constexpr uint64_t kOther = 2;
   EXPECT_TRUE(shared.TakeConnection(options, kOne).ok());
   EXPECT_TRUE(shared.TakeConnection(options, kOne).ok());
   EXPECT_TRUE(absl::IsResourceExhausted(shared.TakeConnection(options, kOne)));
@@ -182,7 +182,7 @@ TEST(SharedListenerAloneTest, AClientHasItsConnectionsUntilTheyEnd) {
   EXPECT_EQ(shared.connections(), 3u);
   shared.EndConnection(kOne);
   EXPECT_TRUE(shared.TakeConnection(options, kOne).ok());
-  for (const Nonce128& client : {kOne, kOne, kOther}) shared.EndConnection(client);
+  for (const uint64_t client : {kOne, kOne, kOther}) shared.EndConnection(client);
   EXPECT_EQ(shared.connections(), 0u);
 }
 

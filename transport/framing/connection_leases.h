@@ -34,6 +34,7 @@ class ConnectionLeases final : private HeldLeases::Host, private GrantedLeases::
     // As RemoteAccess, and Connection::Close().
     virtual bool ReclaimLease(std::unique_ptr<Region> region, Operation* op) = 0;
     virtual uint32_t peer_tenant() const = 0;
+    virtual uint64_t peer_client() const = 0;  // PathInfo::client
     virtual void EndConnection(std::string_view why) = 0;
 
    protected:
@@ -76,6 +77,7 @@ class ConnectionLeases final : private HeldLeases::Host, private GrantedLeases::
     return host_->ReclaimLease(std::move(region), op);
   }
   uint32_t peer_tenant() const override { return host_->peer_tenant(); }
+  uint64_t peer_client() const override { return host_->peer_client(); }
   void EndConnection(std::string_view why) override { host_->EndConnection(why); }
 
   Host* const host_;

@@ -173,6 +173,7 @@ class FramedConnection final : public Connection,
   void AdvanceReadsSoon() override { Raise(kAdvanceReads); }
   void SealTurnSoon() override { Raise(kSealTurn); }
   void EndOverdueSoon() override { Raise(kLeasesOverdue); }
+  uint64_t client() const override { return path().client; }
   void SendGrant(ByteSpan grant) override { owner_->SendGrant(*this, grant); }
 
   // What a message touches beside the first cache line, of Connection.

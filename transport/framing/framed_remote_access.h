@@ -45,6 +45,8 @@ class FramedRemoteAccess final : public RemoteAccess,
     virtual void SendGrant(ByteSpan grant) = 0;
     // As Connection.
     virtual void Close(std::string_view why) = 0;
+    // PathInfo::client.
+    virtual uint64_t client() const = 0;
 
    protected:
     ~Host() = default;
@@ -141,6 +143,7 @@ class FramedRemoteAccess final : public RemoteAccess,
                                                         Access access) override;
   bool ReclaimLease(std::unique_ptr<Region> region, Operation* op) override;
   uint32_t peer_tenant() const override { return tenant(); }
+  uint64_t peer_client() const override { return host_->client(); }
   void EndConnection(std::string_view why) override { host_->Close(why); }
 
   Host* const host_;

@@ -41,6 +41,7 @@ class FramedRemoteAccessTest : public PartsTest, private FramedRemoteAccess::Hos
  private:
   void OnRoom() override { ++rooms_; }
   void EndOverdueSoon() override {}
+  uint64_t client() const override { return 0; }
   void SendGrant(ByteSpan) override {}
   void Close(std::string_view) override {}
 };

@@ -248,10 +248,16 @@ TableExport* ExportTable::Find(const RegionHandle& handle, uint32_t tenant) {
   return slot.entry;
 }
 
-bool ExportTable::CountLease() {
-  if (counters_.leases.value() == kMaxEngineLeases) return false;
+bool ExportTable::CountLease(uint64_t client) {
+  if (!leases_.HasRoom(client, 1, kMaxEngineLeases)) return false;
+  leases_.Take(client, 1);
   counters_.leases.Increment();
   return true;
+}
+
+void ExportTable::UncountLease(uint64_t client) {
+  leases_.Give(client, 1);
+  counters_.leases.Sub(1);
 }
 
 }  // namespace weft

@@ -21,6 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/client_shares.h"
 #include "core/clock.h"
 #include "core/counters.h"
 #include "core/intrusive_list.h"
@@ -112,9 +113,10 @@ class ExportTable final : public Exports {
   TableExport* Find(const RegionHandle& handle, uint32_t tenant);
   void CountBadHandle() { counters_.bad_handles.Increment(); }
 
-  // One more open lease of this engine; false: kMaxEngineLeases are.
-  [[nodiscard]] bool CountLease();
-  void UncountLease() { counters_.leases.Sub(1); }
+  // One more open lease of this engine, for this client (PathInfo::client; those that this side has
+  // dialed are one). False: there is none for it, of kMaxEngineLeases (client_shares.h).
+  [[nodiscard]] bool CountLease(uint64_t client);
+  void UncountLease(uint64_t client);
 
   const HandleCode& code() const { return *own_.code; }
   // That the handles of this export are made with.
@@ -164,6 +166,7 @@ class ExportTable final : public Exports {
   Slots own_;
   Slots alike_;
   std::vector<uint32_t> free_slots_;  // of own_
+  ClientShares leases_;               // that are open
   Counters counters_;
 };
 

@@ -48,7 +48,7 @@ absl::Status GrantedLeases::OnResolve(const GrantResolve& asked) {
 
 absl::Status GrantedLeases::Grant(const GrantResolve& asked, TableExport* exported) {
   SlabHandle id;
-  if (leases_.full() || !exports_->CountLease()) {
+  if (leases_.full() || !exports_->CountLease(host_->peer_client())) {
     Refuse(asked.ask, absl::StatusCode::kResourceExhausted);
     return absl::OkStatus();
   }
@@ -56,7 +56,7 @@ absl::Status GrantedLeases::Grant(const GrantResolve& asked, TableExport* export
   absl::StatusOr<std::unique_ptr<Region>> region = host_->RegisterLease(
       exported->memory().subspan(claim.offset, claim.length), AccessOf(claim.rights));
   if (!region.ok()) {
-    exports_->UncountLease();
+    exports_->UncountLease(host_->peer_client());
     Refuse(asked.ask, absl::StatusCode::kResourceExhausted);
     return absl::OkStatus();
   }
@@ -191,7 +191,7 @@ void GrantedLeases::GrantedLease::OnComplete(const absl::Status&) { Finish(); }
 
 void GrantedLeases::GrantedLease::Finish() {
   TableExport* const exported = std::exchange(export_, nullptr);
-  owner_->exports_->UncountLease();
+  owner_->exports_->UncountLease(owner_->host_->peer_client());
   owner_->leases_.Free(handle_);
   // Last, for it tells the export's user, who may do anything: that the slot is free already does
   // no harm, for nobody else is told to use it meanwhile.

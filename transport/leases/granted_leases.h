@@ -51,6 +51,8 @@ class GrantedLeases {
     virtual bool ReclaimLease(std::unique_ptr<Region> region, Operation* op) = 0;
     // RemoteAccess::tenant().
     virtual uint32_t peer_tenant() const = 0;
+    // PathInfo::client. It does not change while there is a lease.
+    virtual uint64_t peer_client() const = 0;
     // Connection::Close().
     virtual void EndConnection(std::string_view why) = 0;
 

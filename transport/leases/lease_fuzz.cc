@@ -140,6 +140,7 @@ class Connection final : HeldLeases::Host, GrantedLeases::Host {
     return !pins_;
   }
   uint32_t peer_tenant() const override { return kDefaultTenant; }
+  uint64_t peer_client() const override { return 1; }
   void EndConnection(std::string_view) override { ended_ = true; }
 
   void CompleteReclaims() {

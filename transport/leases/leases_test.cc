@@ -62,6 +62,7 @@ class FakeConnection : public HeldLeases::Host, public GrantedLeases::Host {
   bool pins = false;                 // a closed registration is not yet reclaimed
   std::vector<Operation*> reclaims;  // of those
   uint32_t tenant = kDefaultTenant;
+  uint64_t client = 1;
   int connections_ended = 0;
 
  private:
@@ -82,6 +83,7 @@ class FakeConnection : public HeldLeases::Host, public GrantedLeases::Host {
     return !pins;
   }
   uint32_t peer_tenant() const override { return tenant; }
+  uint64_t peer_client() const override { return client; }
   void EndConnection(std::string_view) override { ++connections_ended; }
 };
 
@@ -323,20 +325,33 @@ TEST_F(GrantedLeasesTest, OneConnectionHasItsLeasesAndNoMore) {
   EXPECT_EQ(peer_.TakeSent<GrantRefused>().code, absl::StatusCode::kResourceExhausted);
 }
 
-TEST_F(GrantedLeasesTest, AllConnectionsOfAnEngineHaveTheirsAndNoMore) {
+// Eight connections with 256 leases each had all 2,048, and everybody else was refused.
+TEST_F(GrantedLeasesTest, AClientsConnectionsLeaveAnEighthOfAllLeasesToOthers) {
   Add();
-  std::vector<std::unique_ptr<GrantedLeases>> others;
-  for (uint32_t left = ExportTable::kMaxEngineLeases; left > 0; left -= kMaxLeases) {
-    others.push_back(
-        std::make_unique<GrantedLeases>(static_cast<GrantedLeases::Host*>(&peer_), &table_));
-    for (uint32_t i = 0; i < kMaxLeases; ++i) {
-      ASSERT_TRUE(others.back()->OnResolve({1, kMinLeaseNs, 0, export_->handle()}).ok());
-      peer_.TakeSent<GrantGranted>();
+  // Refused is whoever asks once more than that.
+  const auto take_all = [&](FakeConnection& client, GrantedLeases& granted) {
+    for (uint32_t taken = 0;; ++taken) {
+      EXPECT_TRUE(granted.OnResolve({1, kMinLeaseNs, 0, export_->handle()}).ok());
+      if (const auto* refused = std::get_if<GrantRefused>(&client.sent.back())) {
+        EXPECT_EQ(refused->code, absl::StatusCode::kResourceExhausted);
+        client.sent.clear();
+        return taken;
+      }
+      client.sent.clear();
     }
+  };
+  FakeConnection greedy;
+  greedy.client = 2;
+  std::vector<std::unique_ptr<GrantedLeases>> connections;
+  uint32_t taken = 0;
+  for (uint32_t i = 0; i < ExportTable::kMaxEngineLeases / kMaxLeases; ++i) {
+    connections.push_back(
+        std::make_unique<GrantedLeases>(static_cast<GrantedLeases::Host*>(&greedy), &table_));
+    taken += take_all(greedy, *connections.back());
   }
-  ASSERT_TRUE(granted_->OnResolve({1, kMinLeaseNs, 0, export_->handle()}).ok());
-  EXPECT_EQ(peer_.TakeSent<GrantRefused>().code, absl::StatusCode::kResourceExhausted);
-  for (auto& other : others) other->End();
+  EXPECT_EQ(taken, ExportTable::kMaxEngineLeases * 7 / 8);
+  EXPECT_EQ(take_all(peer_, *granted_), kMaxLeases);
+  for (auto& connection : connections) connection->End();
 }
 
 TEST_F(GrantedLeasesTest, ExportsAreBoundedInNumberAndBytes) {

@@ -14,6 +14,9 @@ constexpr std::string_view kScheme = "sim:";
 constexpr uint32_t kMaxConnections = 65536;  // of one node; 2 MiB of addresses
 constexpr size_t kControlBytes = 128;        // on the wire, apart from hellos
 
+// PathInfo::client of a peer on this node.
+uint64_t ClientNumberOf(SimFabric::NodeId node) { return uint64_t{node} + 1; }
+
 absl::StatusOr<std::string> ListenerName(const std::string& address) {
   if (address.rfind(kScheme, 0) != 0 || address.size() == kScheme.size()) {
     return absl::InvalidArgumentError(
@@ -214,22 +217,19 @@ absl::Status SimTransport::Admit(const Hello& hello) {
     return absl::UnavailableError(StrCat("nobody listens at sim:", hello.listener, " any more"));
   }
   SimListener& listener = *found->second;
-  Clients& clients = clients_[hello.listener];
-  const auto of_client = clients.of_node.find(hello.node);
-  WEFT_RETURN_IF_ERROR(CheckRoomForClient(
-      listener.options(), clients.all, of_client == clients.of_node.end() ? 0 : of_client->second,
-      clients.of_node.size()));
+  ClientShares& connections = connections_[hello.listener];
+  WEFT_RETURN_IF_ERROR(CheckRoomForClient(listener.options(), connections, hello.node));
   const LinkOptions& options = listener.options().link;
   WEFT_ASSIGN_OR_RETURN(const PeerIterator added, AddPeer(options, /*handler=*/nullptr));
   Peer& peer = added->second;
   peer.node = hello.node;
   peer.remote_id = hello.id;
   peer.listener = hello.listener;
-  ++clients.all;
-  ++clients.of_node[hello.node];
+  connections.Take(hello.node, 1);
   peer.connection->facts().peer_hello = hello.text;
   peer.connection->facts().path.identity = fabric_->identity(hello.node);
   peer.connection->facts().path.peer = fabric_->NameOf(hello.node);
+  peer.connection->facts().path.client = ClientNumberOf(hello.node);
   absl::StatusOr<ConnectionHandler*> handler = listener.acceptor().OnIncoming(*peer.connection);
   absl::Status status = handler.status();
   Welcome welcome{node_,
@@ -285,6 +285,7 @@ absl::Status SimTransport::StartLink(Peer& peer, bool active, uint64_t nonce,
   facts.path = links_.path();
   facts.path.peer = fabric_->NameOf(peer.node);
   facts.path.identity = fabric_->identity(peer.node);
+  facts.path.client = active ? 0 : ClientNumberOf(peer.node);
   facts.path.server_engines = 1;  // which every wish means
   facts.candidates = {{PathKind::kSim, PathCandidate::Outcome::kChosen, "the simulated network",
                        LinkKind::kSimulated}};
@@ -338,10 +339,7 @@ void SimTransport::End(PeerIterator peer, const absl::Status& why, bool peer_dea
   const std::unique_ptr<FramedConnection> connection = std::move(peer->second.connection);
   ids_.erase(connection.get());
   if (!peer->second.listener.empty()) {
-    Clients& clients = clients_[peer->second.listener];
-    --clients.all;
-    const auto of_client = clients.of_node.find(peer->second.node);
-    if (--of_client->second == 0) clients.of_node.erase(of_client);
+    connections_[peer->second.listener].Give(peer->second.node, 1);
   }
   peers_.erase(peer);
   connection->End(why, peer_dead);

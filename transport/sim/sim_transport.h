@@ -16,6 +16,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "core/client_shares.h"
 #include "transport/engine.h"
 #include "transport/framing/connection_table.h"
 #include "transport/framing/framed_connection.h"
@@ -86,11 +87,6 @@ class SimTransport final : public Transport, private ConnectionOwner {
     std::string listener;  // server side: whose client this is
   };
   using PeerIterator = std::map<uint64_t, Peer>::iterator;
-  // Of one listener, whose name they have called.
-  struct Clients {
-    uint32_t all = 0;
-    std::map<SimFabric::NodeId, uint32_t> of_node;  // none is 0
-  };
 
   // Runs `what` on the other node's transport.
   void Tell(SimFabric::NodeId node, const char* name, size_t bytes,
@@ -126,7 +122,7 @@ class SimTransport final : public Transport, private ConnectionOwner {
   std::map<uint64_t, Peer> peers_;
   // Of peers_, so that one of many thousands is found and counted without a look at the others.
   std::unordered_map<const FramedConnection*, uint64_t> ids_;
-  std::map<std::string, Clients> clients_;
+  std::map<std::string, ClientShares> connections_;  // of each listener; a client is a node
   uint64_t next_peer_ = 1;
 };
 

@@ -34,6 +34,7 @@ class BlockServer {
   std::string address() const { return server_->address(); }
   BlockService& service() { return service_; }
   Server& server() { return *server_; }
+  BufferPool& buffers() { return buffers_; }
 
  private:
   const std::unique_ptr<Engine> engine_;

@@ -1,0 +1,50 @@
+// Of something that there is only so much of, what each client has taken: the connections of a
+// listener, the leases of an engine, a server's buffers. A part of it is kept for others:
+//
+//   how much of it is taken     who gets more
+//   less than AllButReserve()   whoever comes
+//   less than all               whoever has less than its share: all of it over the number of
+//                               clients that have any, and one more client
+//   all                         nobody
+//
+// The second line lets those in who have nothing yet, or less than others, while one client, or a
+// few together, have taken all that they can get. So who takes without an end gets what others
+// give up down to their share, and no further.
+//
+// A client is a number, by whoever counts: PathInfo::client, for example.
+//
+// Threads: none of its own; who shares it locks. Errors: none.
+// Invariants: all() is the sum of what the clients have; none is kept that has nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace weft {
+
+// An eighth is for those who have less: of 1,024 connections it is 128, as of handshakes
+// (Newcomers). None where there are fewer than 8: of few each is wanted.
+constexpr uint64_t AllButReserve(uint64_t most) { return most - most / 8; }
+
+class ClientShares {
+ public:
+  void Take(uint64_t client, uint64_t amount);
+  // REQUIRES: it has taken as much.
+  void Give(uint64_t client, uint64_t amount);
+
+  uint64_t all() const { return all_; }
+  uint64_t Of(uint64_t client) const;
+  size_t clients() const { return of_.size(); }
+  // What is left to one more client of `most` where others have taken the rest; at least 1.
+  uint64_t ShareOf(uint64_t most) const;
+  // Whether this client gets so much more of `most`: the table above.
+  bool HasRoom(uint64_t client, uint64_t more, uint64_t most) const;
+
+ private:
+  uint64_t all_ = 0;
+  absl::flat_hash_map<uint64_t, uint64_t> of_;
+};
+
+}  // namespace weft
