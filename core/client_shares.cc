@@ -31,7 +31,7 @@ uint64_t ClientShares::ShareOf(uint64_t most) const {
 bool ClientShares::HasRoom(uint64_t client, uint64_t more, uint64_t most) const {
   if (most < all_ || more > most - all_) return false;
   if (all_ + more <= AllButReserve(most)) return true;
-  return Of(client) + more <= ShareOf(most);
+  return Of(client) < ShareOf(most);
 }
 
 }  // namespace weft

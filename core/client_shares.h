@@ -1,11 +1,11 @@
 // Of something that there is only so much of, what each client has taken: the connections of a
 // listener, the leases of an engine, a server's buffers. A part of it is kept for others:
 //
-//   how much of it is taken     who gets more
-//   less than AllButReserve()   whoever comes
-//   less than all               whoever has less than its share: all of it over the number of
-//                               clients that have any, and one more client
-//   all                         nobody
+//   how much is taken with it       who gets it
+//   no more than AllButReserve()    whoever comes
+//   no more than all                whoever has less than its share: all of it over the number of
+//                                   clients that have any, and one more client
+//   more                            nobody
 //
 // The second line lets those in who have nothing yet, or less than others, while one client, or a
 // few together, have taken all that they can get. So who takes without an end gets what others

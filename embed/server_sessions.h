@@ -16,8 +16,7 @@
 //             and what waits for a disk ends so     is called
 //
 // Limits: kMaxSessions, those that are closed included, and the bytes of the pool of buffers. Of
-// both one client (PathInfo::client, whatever ids it gives itself) leaves some to others
-// (core/client_shares.h).
+// both one client (PathInfo::client, whatever ids it gives itself) leaves some to others.
 //
 // Threads: the engine's, except where said. Lifetime: engine and buffers outlive it, and it its
 //   tickets. REQUIRES: the engine has a thread of its own, or is driven by another one while Stop()
@@ -32,7 +31,6 @@
 #include <cstdint>
 #include <future>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -41,10 +39,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/client_shares.h"
 #include "core/function.h"
 #include "core/random.h"
+#include "core/status.h"
 #include "core/strings.h"
+#include "embed/client_limit.h"
 #include "embed/nbdkit/disk_pool.h"
 #include "transport/buffer_pool.h"
 #include "weft/coroutine.h"
@@ -60,32 +59,43 @@ inline absl::Status SessionOver() {
 template <class Reply, class More>
 class ServerSessions {
  public:
-  // A connection has one, and another one while that ends: as many as max_connections is by
-  // default, twice.
+  // A connection has one, and another one while that ends: with more than 1,024 connections some
+  // may find none.
   static constexpr uint32_t kMaxSessions = 2048;
 
   struct Session;
   struct Leave {
-    uint64_t buffered = 0;  // bytes of buffers that were allocated for it
-    void operator()(Session* session) const { session->owner.OnRequestOver(*session, buffered); }
+    void operator()(Session* session) const { session->owner.OnRequestOver(*session); }
   };
   // A request under way. Released when nothing of it can be carried out any more; on any thread.
   using Ticket = std::unique_ptr<Session, Leave>;
 
+  struct GiveBack {
+    ClientLimit::Place place;
+    void operator()(Buffer* buffer) {
+      delete buffer;
+      place = ClientLimit::Place();
+    }
+  };
+  using Payload = std::unique_ptr<Buffer, GiveBack>;
+
   enum class State : uint8_t { kWaiting = 1, kOpening = 2, kOpen = 3, kClosed = 4 };
   struct Session : More {
-    Session(ServerSessions& owner, uint64_t number, std::string client, uint64_t peer, More more)
+    Session(ServerSessions& owner, uint64_t number, std::string id, uint64_t client,
+            ClientLimit::Place place, More more)
         : More(std::move(more)),
           owner(owner),
           number(number),
-          client(std::move(client)),
-          peer(peer) {}
+          id(std::move(id)),
+          client(client),
+          place(std::move(place)) {}
 
     ServerSessions& owner;
     const uint64_t number;
-    const std::string client;
-    const uint64_t peer;  // PathInfo::client
-    uint64_t epoch = 0;   // that it was told
+    const std::string id;
+    const uint64_t client;  // PathInfo::client
+    const ClientLimit::Place place;
+    uint64_t epoch = 0;  // that it was told
     // Any thread. Written by the engine's, but for under_way.
     std::atomic<State> state{State::kWaiting};
     std::atomic<uint32_t> under_way{0};
@@ -100,26 +110,27 @@ class ServerSessions {
                  Function<void(Session&)> gone)
       : engine_(engine),
         buffers_(buffers),
+        buffer_limit_("bytes of buffers for payloads", buffers.max_bytes()),
         ready_(std::move(ready)),
         gone_(std::move(gone)),
         sweep_(engine) {}
 
-  void Attach(const std::string& client, ServerWriter<Reply> stream, More more = {}) {
-    const uint64_t peer = stream.context().path().client;
-    if (!shares_.HasRoom(peer, 1, kMaxSessions)) {
-      return stream.Finish(absl::ResourceExhaustedError(
-          StrCat("this client has ", shares_.Of(peer), " of ", kMaxSessions,
-                 " sessions, with those that are not over yet")));
-    }
-    for (auto& [number, session] : sessions_) {
-      if (session.client == client) {
-        Close(session, absl::AbortedError("the client has attached again"));
+  // `id`: what its client is to itself, over all its connections.
+  void Attach(const std::string& id, ServerWriter<Reply> stream, More more = {}) {
+    if (of_id_.contains(id)) {
+      for (auto& [number, session] : sessions_) {
+        if (session.id == id) Close(session, absl::AbortedError("the client has attached again"));
       }
+      Sweep();
     }
+    const uint64_t client = stream.context().path().client;
+    absl::StatusOr<ClientLimit::Place> place = session_limit_.Take(client);
+    if (!place.ok()) return stream.Finish(place.status());
     const uint64_t number = SecureRandom64();
     Session& session =
-        sessions_.try_emplace(number, *this, number, client, peer, std::move(more)).first->second;
-    shares_.Take(peer, 1);
+        sessions_.try_emplace(number, *this, number, id, client, *std::move(place), std::move(more))
+            .first->second;
+    ++of_id_[id];
     session.stream = std::move(stream);
     // May run here and now.
     session.stream->context().OnCancel([this, number] {
@@ -163,22 +174,14 @@ class ServerSessions {
     return Ticket(&session);
   }
 
-  // A buffer for the request's payload. It counts as its client's until the ticket is released.
-  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(Ticket& ticket, uint64_t bytes) {
-    const uint64_t peer = ticket->peer;
+  // A buffer for a payload of the session's client. What the pool keeps for buffers of other sizes
+  // is not counted, and may be lacking before the limit is reached.
+  absl::StatusOr<Payload> Allocate(const Session& session, uint64_t bytes) {
     // As the pool rounds.
     const uint64_t taken = std::bit_ceil(std::max<uint64_t>(bytes, BufferPool::kMinBufferBytes));
-    {
-      const std::lock_guard<std::mutex> lock(buffered_mutex_);
-      if (!buffered_.HasRoom(peer, taken, buffers_.max_bytes())) {
-        return absl::ResourceExhaustedError(StrCat(
-            "the server has ", buffered_.all(), " of ", buffers_.max_bytes(),
-            " bytes of buffers in use, ", buffered_.Of(peer), " of this client: try again later"));
-      }
-      buffered_.Take(peer, taken);
-    }
-    ticket.get_deleter().buffered += taken;
-    return buffers_.Allocate(bytes);
+    WEFT_ASSIGN_OR_RETURN(ClientLimit::Place place, buffer_limit_.Take(session.client, taken));
+    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, buffers_.Allocate(bytes));
+    return Payload(buffer.release(), GiveBack{std::move(place)});
   }
 
   // `work`(call) on a thread of the pool, and its status as the call's end.
@@ -230,13 +233,6 @@ class ServerSessions {
     stream.Finish(std::move(why));
   }
 
-  bool HasEarlierSession(const Session& waiting) const {
-    for (const auto& [number, session] : sessions_) {
-      if (&session != &waiting && session.client == waiting.client) return true;
-    }
-    return false;
-  }
-
   void Sweep() {
     for (auto it = sessions_.begin(); it != sessions_.end();) {
       Session& session = it->second;
@@ -245,14 +241,14 @@ class ServerSessions {
         continue;
       }
       gone_(session);
-      shares_.Give(session.peer, 1);
+      const auto of_id = of_id_.find(session.id);
+      if (--of_id->second == 0) of_id_.erase(of_id);
       it = sessions_.erase(it);
       closed_sessions_.fetch_sub(1);
     }
     for (auto& [number, session] : sessions_) {
-      if (stopping_ || session.state.load() != State::kWaiting || HasEarlierSession(session)) {
-        continue;
-      }
+      if (stopping_ || session.state.load() != State::kWaiting) continue;
+      if (of_id_.find(session.id)->second > 1) continue;  // earlier ones
       session.state.store(State::kOpening);
       ready_(session);
     }
@@ -260,11 +256,7 @@ class ServerSessions {
 
   // Whoever closes it either sees that nothing is under way any more, or is seen here. The session
   // may be gone as soon as it is left.
-  void OnRequestOver(Session& session, uint64_t buffered) {
-    if (buffered > 0) {
-      const std::lock_guard<std::mutex> lock(buffered_mutex_);
-      buffered_.Give(session.peer, buffered);
-    }
+  void OnRequestOver(Session& session) {
     if (session.under_way.fetch_sub(1) > 1 || closed_sessions_.load() == 0) return;
     if (engine_.OnEngine()) return sweep_.Set(0, [this] { Sweep(); });
     Post([this] { Sweep(); });
@@ -281,6 +273,8 @@ class ServerSessions {
 
   Engine& engine_;
   BufferPool& buffers_;
+  ClientLimit session_limit_{"sessions, with those that are not over yet,", kMaxSessions};
+  ClientLimit buffer_limit_;
   Function<void(Session&)> ready_;
   Function<void(Session&)> gone_;
 
@@ -288,11 +282,8 @@ class ServerSessions {
   std::atomic<uint32_t> closed_sessions_{0};
   // Engine thread only. Sessions stay where they are while something of them is under way.
   std::unordered_map<uint64_t, Session> sessions_;
-  ClientShares shares_;  // of sessions_
+  std::unordered_map<std::string, uint32_t> of_id_;  // of sessions_
   bool stopping_ = false;
-
-  std::mutex buffered_mutex_;
-  ClientShares buffered_;  // bytes of buffers; guarded by buffered_mutex_
 
   Alarm sweep_;
 };

@@ -4,8 +4,9 @@
     tools/run_tests.py [BAZEL OPTION]... [--] [TARGET]...
     tools/run_tests.py [BAZEL OPTION]... --run [BAZEL OPTION]... [--] [TARGET]... [--run ...]...
 
-Targets are //... by default; `--` in front of them, as of bazel's, may stand and means nothing. Each --run is a run of its own, with its own options beside those in
-front of the first --run, which are for all; all are counted together.
+Targets are //... by default; `--` in front of them, as of bazel's, means nothing. Each --run is a run
+of its own, with its own options beside those in front of the first --run, which are for all; all are
+counted together.
 --until=SECONDS, an option of a run, ends it so long after this program began: tests that have not ended
 by then count as skipped. --skipped=TEXT counts one more: what the caller leaves out, and why.
 

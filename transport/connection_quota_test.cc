@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <string>
 
+#include "core/client_shares.h"
+
 namespace weft {
 namespace {
 

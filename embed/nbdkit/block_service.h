@@ -17,7 +17,8 @@
 // this way that one is known to all of them.
 //
 // Limits: for each connection those of LimitServer(), which come to 64 requests and 64 MiB; for all
-// the pool of buffers. What would be more is refused with RESOURCE_EXHAUSTED, and was not run.
+// the pool of buffers, of which one client leaves some to others. What would be more is refused
+// with RESOURCE_EXHAUSTED, and was not run.
 //
 // Threads: handlers on the engine's thread. The rest from one thread.
 // Lifetime: device, engine and buffers outlive it; it outlives the server. REQUIRES: the engine has

@@ -63,7 +63,7 @@ std::optional<ServedFolder::Mode> ModeOf(wire::OpenRequest::Mode mode) {
 
 }  // namespace
 
-FileService::OpenFile::OpenFile(FileService& service, FilePlace place, Descriptor file,
+FileService::OpenFile::OpenFile(FileService& service, ClientLimit::Place place, Descriptor file,
                                 uint64_t identity, bool writable)
     : service(service),
       place(std::move(place)),
@@ -89,7 +89,8 @@ FileService::FileService(ServedFolder& folder, LentFiles* lent, Engine& engine, 
       options_(options),
       instance_(SecureRandom64() | 1),
       started_ns_(engine.clock().NowNs()),
-      max_open_files_(options.max_open_files > 0 ? options.max_open_files : DefaultOpenFiles()),
+      open_files_("open files",
+                  options.max_open_files > 0 ? options.max_open_files : DefaultOpenFiles()),
       sessions_(
           engine, buffers, [this](Session& session) { Reclaim(session); },
           [this](Session& session) {
@@ -220,21 +221,18 @@ void FileService::StartOpen(UnaryCall<wire::OpenRequest, wire::OpenReply> call) 
     return call.Finish(absl::ResourceExhaustedError(
         StrCat(kMaxOpenFiles, " files are open; set max_open_files below that")));
   }
-  FilePlace file_place(&open_files_);
-  if (open_files_.fetch_add(1) >= max_open_files_) {
-    return call.Finish(absl::ResourceExhaustedError(
-        StrCat(max_open_files_, " files of all clients are open; close some, here or elsewhere")));
-  }
+  absl::StatusOr<ClientLimit::Place> place = open_files_.Take((*ticket)->client);
+  if (!place.ok()) return call.Finish(place.status());
   ++(*ticket)->opening;
   RunOnPoolThen(
       std::move(call), *std::move(ticket),
-      [this, mode = *mode, writable, file_place = std::move(file_place)](
-          auto& call) mutable -> absl::StatusOr<std::shared_ptr<OpenFile>> {
+      [this, mode = *mode, writable,
+       place = *std::move(place)](auto& call) mutable -> absl::StatusOr<std::shared_ptr<OpenFile>> {
         WEFT_ASSIGN_OR_RETURN(Descriptor file, folder_.OpenFile(call.request().name(), mode));
         WEFT_ASSIGN_OR_RETURN(const ServedFolder::Facts facts, ServedFolder::FactsOf(file));
         call.reply()->set_bytes(facts.bytes);
         call.reply()->set_identity(facts.identity);
-        auto opened = std::make_shared<OpenFile>(*this, std::move(file_place), std::move(file),
+        auto opened = std::make_shared<OpenFile>(*this, std::move(place), std::move(file),
                                                  facts.identity, writable);
         if (writable && lent_ != nullptr) lent_->Forget(facts.identity);
         return opened;
@@ -292,8 +290,7 @@ void FileService::StartRead(UnaryCall<wire::ReadRequest, wire::ReadReply> call) 
 
 void FileService::ReadLent(UnaryCall<wire::ReadRequest, wire::ReadReply> call, Ticket ticket,
                            std::shared_ptr<OpenFile> file) {
-  absl::StatusOr<std::unique_ptr<Buffer>> buffer =
-      sessions_.Allocate(ticket, call.request().bytes());
+  absl::StatusOr<Sessions::Payload> buffer = sessions_.Allocate(*ticket, call.request().bytes());
   if (!buffer.ok()) return call.Finish(buffer.status());
   DiskPool::Lane& lane = ticket->lane;
   disks_->Run(lane, [call = std::move(call), ticket = std::move(ticket), file = std::move(file),
@@ -381,7 +378,7 @@ void FileService::StartAppend(UnaryCall<wire::AppendRequest, wire::AppendReply> 
       return write(call, AsBytes(call.request().inline_data()));
     });
   }
-  absl::StatusOr<std::unique_ptr<Buffer>> buffer = sessions_.Allocate(*ticket, bytes);
+  absl::StatusOr<Sessions::Payload> buffer = sessions_.Allocate(**ticket, bytes);
   if (!buffer.ok()) return call.Finish(buffer.status());
   const Slice slice = (*buffer)->slice();
   ServerContext& context = call.context();

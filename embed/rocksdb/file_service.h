@@ -15,8 +15,9 @@
 // process has granted it (0: it was given back).
 //
 // Limits: for each connection those of LimitServer(), which come to 64 requests and 64 MiB; for
-// each session those of file_limits.h; for all the pool of buffers, and files that are open. What
-// would be more is refused with RESOURCE_EXHAUSTED, and was not run.
+// each session those of file_limits.h; for all the pool of buffers, and files that are open, of
+// which one client leaves some to others (embed/client_limit.h). What would be more is refused with
+// RESOURCE_EXHAUSTED, and was not run.
 //
 // Threads: handlers on the engine's thread. The rest from one thread.
 // Lifetime: folder, files, engine and buffers outlive it; it outlives the server. REQUIRES: the
@@ -26,7 +27,6 @@
 //   carried out.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -37,6 +37,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "embed/client_limit.h"
 #include "embed/nbdkit/disk_pool.h"
 #include "embed/rocksdb/file.weft.h"
 #include "embed/rocksdb/file_limits.h"
@@ -89,19 +90,13 @@ class FileService final : public wire::Files::Service {
  private:
   enum class Kind : uint8_t { kReads = 1, kChanges = 2 };
 
-  struct LeavePlace {
-    void operator()(std::atomic<uint64_t>* places) const { places->fetch_sub(1); }
-  };
-  // One of max_open_files.
-  using FilePlace = std::unique_ptr<std::atomic<uint64_t>, LeavePlace>;
-
   // A handle's. It goes on a thread of the pool: close(2) may wait.
   struct OpenFile {
-    OpenFile(FileService& service, FilePlace place, Descriptor file, uint64_t identity,
+    OpenFile(FileService& service, ClientLimit::Place place, Descriptor file, uint64_t identity,
              bool writable);
     ~OpenFile();
     FileService& service;
-    const FilePlace place;
+    const ClientLimit::Place place;
     const Descriptor file;
     const uint64_t identity;
     const bool writable;
@@ -158,8 +153,7 @@ class FileService final : public wire::Files::Service {
   const FileServiceOptions options_;
   const uint64_t instance_;  // of this process, in the locks' records; never 0
   const uint64_t started_ns_;
-  const uint64_t max_open_files_;
-  std::atomic<uint64_t> open_files_{0};
+  ClientLimit open_files_;
 
   Sessions sessions_;
 

@@ -1,5 +1,6 @@
 #include "rpc/memory/remote_memory.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>

@@ -5,8 +5,9 @@
 // slot of each connection, a call that came after a thousand others met 10 lines on 3 pages that
 // nobody had touched since.
 //
-// There are as many as ever ran at once: no more than the connections' slots together
-// (max_connections * max_outstanding_calls). Where a connection goes, kMaxSpare of them stay.
+// There are as many as ever ran at once, of calls, streams and one-way messages: what each
+// connection may have of them, times the connections, of which there are twice max_connections with
+// those that have closed. Where a connection goes, kMaxSpare of them stay.
 //
 // Threads: the engine's. Lifetime: REQUIRES: all have come back.
 #pragma once

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/client_shares.h"
 #include "core/fork_guard.h"
 #include "core/log.h"
 #include "core/random.h"
@@ -27,20 +26,20 @@ namespace {
 constexpr uint32_t kConnectionsForPlace = 2;
 
 // Whether a client may have one more, of those that are open and those that have closed with calls
-// that still run. One without a number leaves an eighth of them to others.
-absl::Status CheckPlacesOfOne(const ServerOptions& options, uint64_t client,
-                              IntrusiveList<ServerConnection>& connections) {
-  const bool has_number = options.max_connections_of_one != 0;
-  const uint64_t most = has_number ? kConnectionsForPlace * options.max_connections_of_one
-                                   : AllButReserve(kConnectionsForPlace * options.max_connections);
-  uint64_t of_client = 0;
-  for (ServerConnection& one : connections) of_client += one.path().client == client ? 1 : 0;
-  if (of_client < most) return absl::OkStatus();
+// that still run.
+absl::Status CheckPlacesOfOne(const ServerOptions& options, const ClientShares& connections,
+                              uint64_t client) {
+  const uint64_t of_client = connections.Of(client);
+  const uint64_t of_one = uint64_t{kConnectionsForPlace} * options.max_connections_of_one;
+  const uint64_t all = uint64_t{kConnectionsForPlace} * options.max_connections;
+  if (of_one == 0 ? connections.HasRoom(client, 1, all) : of_client < of_one) {
+    return absl::OkStatus();
+  }
   return absl::ResourceExhaustedError(
-      StrCat("the server has ", of_client,
-             " connections of this client that are open, or closed with calls that still run, and "
-             "takes ",
-             most, ", by ServerOptions::max_connections", has_number ? "_of_one" : ""));
+      StrCat("the server has ", connections.all(), " connections, ", of_client,
+             " of this client, that are open, or closed with calls that still run; ",
+             of_one == 0 ? "the rest is for clients with fewer, by ServerOptions::max_connections"
+                         : "it takes twice ServerOptions::max_connections_of_one of one"));
 }
 
 // Descriptors that this process has now; 0: it cannot be told.
@@ -422,7 +421,7 @@ absl::StatusOr<ConnectionHandler*> ServerCore::OnIncoming(Connection& connection
         " times ServerOptions::max_connections"));
   }
   if (stats_.connections >= options_.max_connections) {
-    WEFT_RETURN_IF_ERROR(CheckPlacesOfOne(options_, connection.path().client, connections_));
+    WEFT_RETURN_IF_ERROR(CheckPlacesOfOne(options_, shares_, connection.path().client));
   }
   rpc::ClientHello hello;  // one that cannot be decoded is refused when it is open
   if (hello.ParseFromString(connection.peer_hello()) && hello.has_peer()) {
@@ -436,6 +435,7 @@ ConnectionHandler* ServerCore::MakeServing(Connection& connection,
                                            std::shared_ptr<ServedPeer> peer) {
   auto* client = new ServerConnection(*this, connection, std::move(peer));
   connections_.PushBack(client);
+  shares_.Take(client->path().client, 1);
   ++stats_.connections;
   return client;
 }
@@ -458,6 +458,7 @@ void ServerCore::OnPeerConnectionGone() {
 
 void ServerCore::Retire(ServerConnection* connection) {
   const std::shared_ptr<ServedPeer> peer = connection->peer();
+  shares_.Give(connection->path().client, 1);
   delete connection;  // leaves the list
   --stats_.connections;
   calls_.Trim(stats_.running());

@@ -28,6 +28,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/client_shares.h"
 #include "core/intrusive_list.h"
 #include "core/timer_wheel.h"
 #include "rpc/peer/peer_sessions.h"
@@ -240,6 +241,7 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   CompletionRecords records_{*this};
   SessionService sessions_{*this};
   IntrusiveList<ServerConnection> connections_;
+  ClientShares shares_;  // of connections_
   PeerSessions peers_;
   AuditLog audit_log_;
   Rebalance rebalance_{*this};

@@ -113,7 +113,7 @@ absl::StatusOr<HandshakeStep> AcceptHandshake::OnClientHello(ByteSpan body) {
   if (listener_->acceptor == nullptr) return absl::UnavailableError("the server stops listening");
   WEFT_ASSIGN_OR_RETURN(server_.version, NegotiateVersion(client_.versions, kProtocolVersions));
   // Whoever it is: nobody has this key. OpenIfBothUp() knows it.
-  WEFT_RETURN_IF_ERROR(listener_->CheckRoom(Nonce128()));
+  WEFT_RETURN_IF_ERROR(listener_->CheckRoom(/*client_key=*/0));
   HandshakeStep step;
   step.decision = Decision::kAdmit;
   return step;
@@ -299,8 +299,7 @@ HandshakeStep AcceptHandshake::OpenIfBothUp() {
   HandshakeStep step;
   if (!link_up_ || !peer_up_) return step;
   // Others may have come first. The control connection gives it back.
-  step.client_key =
-      listener_->shared->KeyOf(connection_.facts->path.identity, connection_.peer_host);
+  step.client_key = SharedListener::KeyOf(connection_.facts->path.identity, connection_.peer_host);
   const absl::Status taken = listener_->TakeConnection(step.client_key);
   if (!taken.ok()) return Refuse(taken);
   ChooseCandidate(connection_.facts, candidate_,

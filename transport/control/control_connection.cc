@@ -443,7 +443,7 @@ HandshakeStep ControlConnection::Admit() {
   auto& accept = std::get<AcceptHandshake>(handshake_);  // Ours: its step has asked for this
   // As far as the control connection tells.
   const PeerIdentity client = IdentityOver(PathKind::kTcp);
-  const uint64_t client_key = listener_->shared->KeyOf(client, PeerHost(socket_->fd()));
+  const uint64_t client_key = SharedListener::KeyOf(client, PeerHost(socket_->fd()));
   // No path is brought up in vain for a client that has all its connections; of one that only a
   // path tells apart OpenIfBothUp() finds out.
   const auto check_room = [&] { return listener_->CheckRoom(client_key); };

@@ -360,7 +360,7 @@ class Server final : Session {
   }
   // So many connections are another client's.
   void SetOthers(ListenerState& listener, uint32_t count) {
-    constexpr Nonce128 kOther = {1, 1};
+    constexpr uint64_t kOther = 1;
     for (; others_ > count; --others_) listener.EndConnection(kOther);
     while (others_ < count && listener.TakeConnection(kOther).ok()) ++others_;
   }

@@ -406,7 +406,7 @@ TEST_F(AcceptHandshakeTest, AConnectionIsItsClientsWhoeverThePathSaysThatIs) {
   accept_->OnLinkUp();
   const HandshakeStep step = Hear(*accept_, ControlType::kPathUp, EncodePathUp(kTcp));
   ASSERT_EQ(step.decision, Decision::kOpen);
-  EXPECT_EQ(step.client_key, listener_.shared->KeyOf(side_.facts.path.identity, /*host=*/0));
+  EXPECT_EQ(step.client_key, SharedListener::KeyOf(side_.facts.path.identity, /*host=*/0));
   EXPECT_EQ(listener_.shared->connections(), 1u);
   listener_.EndConnection(step.client_key);
   EXPECT_EQ(listener_.shared->connections(), 0u);

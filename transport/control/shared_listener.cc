@@ -9,6 +9,7 @@
 
 #include "core/check.h"
 #include "core/random.h"
+#include "core/secret.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/connection_quota.h"
@@ -39,10 +40,19 @@ std::string TextOf(const PeerIdentity& client, uint64_t host) {
   return StrCat("host ", IsThisHost(host) ? 0 : host);
 }
 
+// Of this process: at all its listeners a client has the same number.
+ByteSpan ClientSecret() {
+  static const SecretBytes<32>* const secret = [] {
+    auto* const made = new SecretBytes<32>;
+    SecureRandomBytes(*made);
+    return made;
+  }();
+  return *secret;
+}
+
 }  // namespace
 
 SharedListener::SharedListener(const Counter* load) {
-  SecureRandomBytes(secret_);
   takers_.push_back(std::make_unique<Taker>());
   takers_[0]->load = load;
 }
@@ -135,8 +145,8 @@ bool SharedListener::Post(uint32_t number, Descriptor* socket, size_t most) {
 
 // --- connections ---------------------------------------------------------------------------------
 
-uint64_t SharedListener::KeyOf(const PeerIdentity& client, uint64_t host) const {
-  return HmacNonce(secret_, TextOf(client, host)).low;
+uint64_t SharedListener::KeyOf(const PeerIdentity& client, uint64_t host) {
+  return HmacNonce(ClientSecret(), TextOf(client, host)).low;
 }
 
 absl::Status SharedListener::CheckRoom(const ListenOptions& options, uint64_t client_key) const {

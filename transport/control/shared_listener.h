@@ -40,7 +40,6 @@
 #include "absl/status/statusor.h"
 #include "core/client_shares.h"
 #include "core/counters.h"
-#include "core/secret.h"
 #include "transport/descriptor.h"
 #include "transport/identity.h"
 #include "transport/link.h"
@@ -97,9 +96,9 @@ class SharedListener {
   // --- connections of all engines whose path is up -----------------------------------------------
 
   // A code for who a client is by what was proved, or by the kernel: its names by TLS, its user, or
-  // else `host` (PeerHost()). Of one length whatever its names are, and made with a secret of this
-  // listener's: nobody can find two clients that have the same.
-  uint64_t KeyOf(const PeerIdentity& client, uint64_t host) const;
+  // else `host` (PeerHost()). Made with a secret of this process: nobody can find two clients that
+  // have the same, and at all listeners one client has one. Any thread.
+  static uint64_t KeyOf(const PeerIdentity& client, uint64_t host);
   // Whether this client can have one more, of those that `options` permit.
   absl::Status CheckRoom(const ListenOptions& options, uint64_t client_key) const;
   // The same, and it has it: until EndConnection().
@@ -118,7 +117,6 @@ class SharedListener {
     std::deque<Descriptor> waiting;
   };
 
-  SecretBytes<32> secret_;
   mutable std::mutex mutex_;
   std::vector<std::unique_ptr<Taker>> takers_;  // guarded by mutex_; [number]
   ClientShares connections_;                    // guarded by mutex_; by KeyOf()

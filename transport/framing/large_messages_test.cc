@@ -75,6 +75,7 @@ class LargeMessagesTest : public PartsTest,
     sender_.Shut();  // as a connection does
   }
   void EndOverdueSoon() override {}
+  uint64_t client() const override { return 0; }
   void SendGrant(ByteSpan) override {}
   void Close(std::string_view) override {}
 };

@@ -218,14 +218,15 @@ absl::Status SimTransport::Admit(const Hello& hello) {
   }
   SimListener& listener = *found->second;
   ClientShares& connections = connections_[hello.listener];
-  WEFT_RETURN_IF_ERROR(CheckRoomForClient(listener.options(), connections, hello.node));
+  WEFT_RETURN_IF_ERROR(
+      CheckRoomForClient(listener.options(), connections, ClientNumberOf(hello.node)));
   const LinkOptions& options = listener.options().link;
   WEFT_ASSIGN_OR_RETURN(const PeerIterator added, AddPeer(options, /*handler=*/nullptr));
   Peer& peer = added->second;
   peer.node = hello.node;
   peer.remote_id = hello.id;
   peer.listener = hello.listener;
-  connections.Take(hello.node, 1);
+  connections.Take(ClientNumberOf(hello.node), 1);
   peer.connection->facts().peer_hello = hello.text;
   peer.connection->facts().path.identity = fabric_->identity(hello.node);
   peer.connection->facts().path.peer = fabric_->NameOf(hello.node);
@@ -339,7 +340,7 @@ void SimTransport::End(PeerIterator peer, const absl::Status& why, bool peer_dea
   const std::unique_ptr<FramedConnection> connection = std::move(peer->second.connection);
   ids_.erase(connection.get());
   if (!peer->second.listener.empty()) {
-    connections_[peer->second.listener].Give(peer->second.node, 1);
+    connections_[peer->second.listener].Give(ClientNumberOf(peer->second.node), 1);
   }
   peers_.erase(peer);
   connection->End(why, peer_dead);

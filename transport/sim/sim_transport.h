@@ -122,7 +122,7 @@ class SimTransport final : public Transport, private ConnectionOwner {
   std::map<uint64_t, Peer> peers_;
   // Of peers_, so that one of many thousands is found and counted without a look at the others.
   std::unordered_map<const FramedConnection*, uint64_t> ids_;
-  std::map<std::string, ClientShares> connections_;  // of each listener; a client is a node
+  std::map<std::string, ClientShares> connections_;  // of each listener
   uint64_t next_peer_ = 1;
 };
 
