@@ -2,8 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
+#include <stdlib.h>
 
+#include <filesystem>
 #include <future>
 #include <limits>
 #include <list>
@@ -210,12 +211,15 @@ class BlockServiceTest : public testing::Test {
   }
   // All that come by an address are one client to the server, and a user of a socket is another.
   std::unique_ptr<Client> AttachedAsAnother() {
-    const std::string address = "unix:" + testing::TempDir() + "/" + std::to_string(getpid());
+    std::string folder = "/tmp/weft-block-XXXXXX";  // TempDir() is too long for a socket
+    EXPECT_NE(::mkdtemp(folder.data()), nullptr);
+    const std::string address = "unix:" + folder + "/socket";
     const absl::Status listening = server_.server().Listen(address);
     EXPECT_TRUE(listening.ok()) << listening;
     auto client = std::make_unique<Client>(address);
     client->BeginToAttach('z');
     EXPECT_TRUE(client->IsAttached());
+    std::filesystem::remove_all(folder);
     return client;
   }
 

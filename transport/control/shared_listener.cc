@@ -5,9 +5,11 @@
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "core/check.h"
+#include "core/process_wide.h"
 #include "core/random.h"
 #include "core/secret.h"
 #include "core/status.h"
@@ -42,12 +44,12 @@ std::string TextOf(const PeerIdentity& client, uint64_t host) {
 
 // Of this process: at all its listeners a client has the same number.
 ByteSpan ClientSecret() {
-  static const SecretBytes<32>* const secret = [] {
-    auto* const made = new SecretBytes<32>;
+  static constinit ProcessWide<SecretBytes<32>> secret;
+  return secret.Get([] {
+    auto made = std::make_unique<SecretBytes<32>>();
     SecureRandomBytes(*made);
     return made;
-  }();
-  return *secret;
+  });
 }
 
 }  // namespace
