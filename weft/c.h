@@ -39,7 +39,8 @@
 //   the caller's to free; the out parameter is then NULL or 0. NULL in the place of an object or of
 //   an out parameter is INVALID_ARGUMENT, or does nothing where there is no status; every `_free`
 //   takes NULL. Undefined, as in C: pointers that are none, objects that were freed.
-// Exceptions and signals: none leaves the library. Out of memory ends the process.
+// Exceptions and signals: none leaves the library. Out of memory may end the process
+//   (weft/c_host.h, weft_memory_hooks, says when it does).
 // ABI: libweft_c.so.1. What stands here does not change but for fields behind the last one of
 //   options, new functions, and new values.
 #pragma once
@@ -103,7 +104,8 @@ void weft_status_free(weft_status* status);
 
 // --- security: what this side proves, and wants to see ------------------------------------------
 
-// weft/security.h has the same fields, and what each means.
+// SecurityOptions of C++ without the PEM texts; admit_anonymous_clients is the opposite of its
+// require_client_certificate. docs/guide.md, "TLS", has a table of what each field is for.
 typedef struct weft_security {
   size_t struct_size;
   // Certificates: names of PEM files, which are read again when they change.

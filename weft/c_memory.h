@@ -20,9 +20,10 @@
 // Lifetime: exports are freed before their server, buffers and remote memory before their channel;
 //   a buffer not while an operation on it is under way.
 // Errors: INVALID_ARGUMENT: outside of the memory, or unaligned; nothing was sent.
-//   PERMISSION_DENIED: the handle lacks the right, or the owner does not know it. ABORTED: it was
-//   revoked. UNAVAILABLE, DEADLINE_EXCEEDED (30 s): weft_status_delivery() says whether the
-//   operation may have been carried out.
+//   PERMISSION_DENIED: the handle lacks the right, or the owner does not know it; but with
+//   WEFT_MAY_HAVE_RUN the lease has just ended: try again. ABORTED: the handle was revoked.
+//   UNAVAILABLE, DEADLINE_EXCEEDED (30 s): weft_status_delivery() says whether the operation may
+//   have been carried out.
 #pragma once
 
 #include <stddef.h>
@@ -70,8 +71,8 @@ weft_status* weft_export_derive(const weft_export* memory, uint64_t offset, uint
 // Ends all its handles; holders have `grace_us` (at most 60 s) to come to an end. Waits for up to
 // `wait_us` until nobody can touch the memory any more; 1: it is so.
 int weft_export_revoke(weft_export* memory, uint64_t grace_us, uint64_t wait_us);
-// Revokes it without grace, and returns when nobody can touch the memory. Nothing, and a line in the
-// log, in a callback or handler on the server's engine.
+// Revokes it without grace, and returns when nobody can touch the memory. Nothing, and a line in
+// the log, in a callback or handler on the server's engine.
 void weft_export_free(weft_export* memory);
 
 // --- remote memory: a client's use of it --------------------------------------------------------
@@ -80,8 +81,8 @@ void weft_export_free(weft_export* memory);
 weft_status* weft_remote_open(weft_channel* channel, weft_bytes handle, weft_remote** remote);
 uint64_t weft_remote_size(const weft_remote* remote);
 int weft_remote_rights(const weft_remote* remote);
-// Ends what waits with CANCELLED; every callback has run when it returns. Nothing, and a line in the
-// log, in a callback on the channel's engine.
+// Ends what waits with CANCELLED; every callback has run when it returns. Nothing, and a line in
+// the log, in a callback on the channel's engine.
 void weft_remote_free(weft_remote* remote);
 
 // `size` bytes between remote memory from `offset` on, and a buffer from `buffer_offset` on.

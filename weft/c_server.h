@@ -90,17 +90,19 @@ typedef struct weft_server_options {
   // Else at most max_connections. That itself lets one client have everything: nothing is reserved.
   uint32_t max_connections_of_one;
   uint32_t reserved;  // 0
-  // So long, in microseconds, a connection may be without a call, a stream or a lease: 1 s to 24 h.
-  // Then its client is asked to leave, and connects again with its next call, which fails where
-  // others have taken all of max_connections meanwhile. 0: for ever.
+  // So long, in microseconds, or up to a quarter longer, a connection may be without a call, a
+  // stream, a one-way message, or a large message under way: 1 s to 24 h. Then its client is asked
+  // to leave, and connects again with its next call, which fails where others have taken all of
+  // max_connections meanwhile. A connection that has, or ever had, a lease on memory of the
+  // server's is never asked. 0: for ever.
   uint64_t idle_timeout_us;
 } weft_server_options;
 
 // `engine`: NULL: one of its own, with a thread.
 weft_status* weft_server_new(weft_engine* engine, const weft_server_options* options,
                              weft_server** server);
-// weft_server_shutdown(server, 0), and the end. FAILED_PRECONDITION: exports of it are not freed, or
-// this is a handler on its engine. REQUIRES: nobody is in weft_server_wait().
+// weft_server_shutdown(server, 0), and the end. FAILED_PRECONDITION: exports of it are not freed,
+// or this is a handler on its engine. REQUIRES: nobody is in weft_server_wait().
 weft_status* weft_server_free(weft_server* server);
 
 // Takes the service, whatever it returns. Before the first weft_server_listen(). ALREADY_EXISTS: it

@@ -67,8 +67,8 @@ struct ServerOptions {
   // other server's. It is told, and not proved. Empty: the server has none, and takes none.
   std::string peer_id = {};
   // Where handlers run, by a key of each if it likes (Executor::For()); null: on the engine.
-  // Clients take a server for dead whose engine's own thread is busy in one handler for half of
-  // their LinkOptions::peer_timeout_ns (3 s): slow ones belong on an executor, or are asynchronous.
+  // A handler on an engine's own thread may block for 1.5 s, half of its clients' peer_timeout_ns
+  // as it stands (docs/guide.md, "How long a handler may block"): slow ones need an executor.
   Executor* executor = nullptr;
   // What runs around each handler (weft/interceptor.h): 0 to kMaxInterceptors. They outlive this.
   std::vector<ServerInterceptor*> interceptors = {};
@@ -118,7 +118,7 @@ struct ServerOptions {
   uint32_t max_connections = 1024;      // ListenOptions::max_connections, of all engines together
   uint32_t max_connections_of_one = 0;  // of one client; 0: all but an eighth (ListenOptions)
   LinkOptions link = {};                // paths and resources of each connection
-  // Whose handles a client may use (transport/region_handle.h), and a peer, whoever has dialed:
+  // Whose handles a client may use (docs/remote_memory.md), and a peer, whoever has dialed:
   // called on the engine for each connection, before its first request. Null: kDefaultTenant.
   std::function<uint32_t(const PathInfo&)> tenant_of = {};
   // Performance.
@@ -151,11 +151,11 @@ struct ServerStats {
   uint64_t requests = 0;
   uint64_t replies_ok = 0;
   uint64_t replies_failed = 0;  // handlers' errors and refusals
-  uint64_t refused = 0;         // among them: expired, undecodable, too large, no such method,
-                                // executor full, shutting down, denied, over a limit; none ran
-  uint64_t one_way = 0;         // among requests: messages without a reply
+  uint64_t refused = 0;  // among them, by the server, not by an executor: expired, too large,
+                         // undecodable, unknown, no room, shutting down, denied, over a limit
+  uint64_t one_way = 0;  // among requests: messages without a reply
   uint64_t one_way_failed = 0;  // among them: handlers' errors, which nobody is told
-  // Among them: no handler ran. As `refused`, or max_outstanding_calls of this client were running.
+  // Among them: no handler ran. As `refused`, by an executor, or max_outstanding_calls are running.
   uint64_t one_way_dropped = 0;
   // Calls, attempts, streams and one-way messages that their clients may not make (`authorizer`).
   uint64_t denied = 0;
@@ -194,7 +194,7 @@ class Server {
   // ALREADY_EXISTS: one of that name is there. FAILED_PRECONDITION: already listening.
   absl::Status AddService(Service* service, Executor* executor = nullptr);
 
-  // Serves at `address` (transport.h; port 0: any free one; systemd:NAME) when this returns OK. May
+  // Serves at `address` (docs/paths.md, "Addresses"; port 0: any free one) when this is OK. May
   // be called again for further addresses. With handover_path it takes the socket of the process
   // that serves, if one does, and then serves nobody before Ready(). FAILED_PRECONDITION: that one
   // hands over to another process. PERMISSION_DENIED: it is another user's.
@@ -269,7 +269,7 @@ class Server {
   // The same for memory that there is already, which stays until the export is gone. Over shared
   // memory each operation of a client is then a system call instead of a copy, some 50 times as
   // long for 64 bytes (docs/performance.md), unless the memory is a kMemfd
-  // (transport/mapped_memory.h) or a Buffer's; the log says so, at level info.
+  // (MappedMemoryOptions::Source) or a Buffer's; the log says so, at level info.
   absl::StatusOr<std::unique_ptr<ExportedMemory>> Export(MutableByteSpan memory,
                                                          const ExportOptions& options);
 

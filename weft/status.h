@@ -5,8 +5,9 @@
 //
 //   INVALID_ARGUMENT, OUT_OF_RANGE, FAILED_PRECONDITION, NOT_FOUND, ALREADY_EXISTS, UNIMPLEMENTED
 //                       fix the call, the options or the installation: the same call fails again
-//   PERMISSION_DENIED   ask the owner of the memory for a handle that permits it; of a call: ask
-//                       who keeps the server's rules (weft/authorization.h)
+//   PERMISSION_DENIED   ask the owner of the memory for a handle that permits it; of an operation
+//                       on remote memory that is kMayHaveRun: the lease has just ended, try again;
+//                       of a call: ask who keeps the server's rules (weft/authorization.h)
 //   UNAUTHENTICATED     one side has not proved who it is: correct the certificates, names or
 //                       secrets of SecurityOptions
 //   RESOURCE_EXHAUSTED  a limit: try again later, send less, or raise the limit that the text names
