@@ -430,7 +430,7 @@ TEST_F(BlockServiceTest, WhoAttachesWithoutEndLeavesSessionsToOthers) {
   std::list<std::unique_ptr<Client>> connections;
   uint32_t sessions = 0;
   while (true) {
-    if (sessions % kMaxRequests == 0) {
+    if (sessions % (kMaxRequests - 1) == 0) {
       connections.push_back(std::make_unique<Client>(server_.address()));
     }
     std::string id = std::to_string(sessions);
@@ -439,6 +439,9 @@ TEST_F(BlockServiceTest, WhoAttachesWithoutEndLeavesSessionsToOthers) {
     if (!connections.back()->IsAttached()) break;
     ASSERT_LE(++sessions, kMost);
     connections.back()->BeginWrite(0, "a");
+    // The server has the write when it has answered this, and the session stays.
+    EXPECT_THAT(connections.back()->Read(kDeviceBytes, 1).status(),
+                Is(absl::StatusCode::kOutOfRange));
   }
   EXPECT_THAT(connections.back()->End(), Is(absl::StatusCode::kResourceExhausted));
   EXPECT_EQ(sessions, kMost);
