@@ -42,7 +42,12 @@ absl::Status WriteRecord(const Descriptor& file, const LockRecord& record) {
   return StatusFromErrno(errno, "sync the record of a lock");
 }
 
-uint64_t DefaultOpenFiles() {
+// A database has one lock and many files. Of 4,096 descriptors 3,072 are for files then, 256 for
+// locks, and the rest for connections, of which each has three at most.
+constexpr uint64_t kOpenFilesForEachLock = 12;
+
+uint64_t OpenFilesOf(const FileServiceOptions& options) {
+  if (options.max_open_files > 0) return options.max_open_files;
   rlimit limit = {};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMaxOpenFiles;
   return limit.rlim_cur / 4 * 3;
@@ -89,8 +94,9 @@ FileService::FileService(ServedFolder& folder, LentFiles* lent, Engine& engine, 
       options_(options),
       instance_(SecureRandom64() | 1),
       started_ns_(engine.clock().NowNs()),
-      open_files_("open files",
-                  options.max_open_files > 0 ? options.max_open_files : DefaultOpenFiles()),
+      open_files_("open files", OpenFilesOf(options)),
+      held_locks_("locks",
+                  std::max<uint64_t>(kMaxLocks, OpenFilesOf(options) / kOpenFilesForEachLock)),
       sessions_(
           engine, buffers, [this](Session& session) { Reclaim(session); },
           [this](Session& session) {
@@ -139,7 +145,7 @@ void FileService::Reclaim(Session& session) {
     for (const wire::HeldLock& asked : ticket->asked.locks()) {
       // Its client is gone: who attaches and goes without end waits for no medium.
       if (ticket->state.load() == Sessions::State::kClosed) break;
-      absl::StatusOr<HeldLock> lock = TakeLock(asked.name(), asked.generation());
+      absl::StatusOr<HeldLock> lock = TakeLock(ticket->client, asked.name(), asked.generation());
       if (lock.ok()) {
         locks->emplace(asked.name(), *std::move(lock));
       } else {
@@ -475,11 +481,19 @@ void FileService::StartChange(UnaryCall<wire::ChangeRequest, wire::ChangeReply> 
 // --- locks ---------------------------------------------------------------------------------------
 
 // Of a client that had it: with its generation.
-absl::StatusOr<FileService::HeldLock> FileService::TakeLock(const std::string& name,
+absl::StatusOr<FileService::HeldLock> FileService::TakeLock(uint64_t client,
+                                                            const std::string& name,
                                                             std::optional<uint64_t> generation) {
+  WEFT_ASSIGN_OR_RETURN(ClientLimit::Place place, held_locks_.Take(client));
   const ServedFolder::Mode mode =
       generation.has_value() ? ServedFolder::Mode::kWriteExisting : ServedFolder::Mode::kLock;
   WEFT_ASSIGN_OR_RETURN(Descriptor file, folder_.OpenFile(name, mode));
+  WEFT_ASSIGN_OR_RETURN(const ServedFolder::Facts facts, ServedFolder::FactsOf(file));
+  if (facts.bytes != 0 && facts.bytes != sizeof(LockRecord)) {
+    return absl::FailedPreconditionError(StrCat("\"", name, "\" is no lock: it has ", facts.bytes,
+                                                " bytes, and a lock none, or ",
+                                                sizeof(LockRecord)));
+  }
   struct flock range = {};
   range.l_type = F_WRLCK;
   range.l_whence = SEEK_SET;
@@ -504,7 +518,7 @@ absl::StatusOr<FileService::HeldLock> FileService::TakeLock(const std::string& n
   if (!generation.has_value()) ++record.generation;
   record.holder = instance_;
   WEFT_RETURN_IF_ERROR(WriteRecord(file, record));
-  return HeldLock{std::move(file), record.generation};
+  return HeldLock{std::move(place), std::move(file), record.generation};
 }
 
 void FileService::StartLock(UnaryCall<wire::LockRequest, wire::LockReply> call) {
@@ -515,9 +529,10 @@ void FileService::StartLock(UnaryCall<wire::LockRequest, wire::LockReply> call) 
         absl::ResourceExhaustedError(StrCat("this client has ", kMaxLocks, " locks")));
   }
   ++(*ticket)->locking;
+  const uint64_t client = (*ticket)->client;
   RunOnPoolThen(
       std::move(call), *std::move(ticket),
-      [this](auto& call) { return TakeLock(call.request().name(), std::nullopt); },
+      [this, client](auto& call) { return TakeLock(client, call.request().name(), std::nullopt); },
       [](Session& session, auto& call, absl::StatusOr<HeldLock> lock) {
         --session.locking;
         if (!lock.ok()) return lock.status();

@@ -54,8 +54,9 @@ namespace weft::embed {
 struct FileServiceOptions {
   int threads = 8;  // system calls at once that wait for the disk
   // Files of all sessions that are open, on their way, or being closed: beside kMaxOpenFiles of
-  // each, so that descriptors are left for connections and locks. 0: three quarters of those that
-  // the system lets this process have now (RLIMIT_NOFILE).
+  // each, so that descriptors are left for connections, and for locks, of which there is one for 12
+  // of these. 0: three quarters of those that the system lets this process have now
+  // (RLIMIT_NOFILE).
   uint64_t max_open_files = 0;
   uint64_t lock_grace_us = kLockGraceUs;
 };
@@ -103,6 +104,7 @@ class FileService final : public wire::Files::Service {
     LentFiles::Loan loan;  // engine thread only
   };
   struct HeldLock {
+    ClientLimit::Place place;
     Descriptor file;
     uint64_t generation = 0;
   };
@@ -126,7 +128,8 @@ class FileService final : public wire::Files::Service {
   void Reclaim(Session& session);
   void Open(Session& session);
   void CloseOnPool(std::shared_ptr<OpenFile> file);
-  absl::StatusOr<HeldLock> TakeLock(const std::string& name, std::optional<uint64_t> generation);
+  absl::StatusOr<HeldLock> TakeLock(uint64_t client, const std::string& name,
+                                    std::optional<uint64_t> generation);
   absl::Status Change(const wire::ChangeRequest& request);
   void ForgetFileOf(const std::string& name);
   absl::StatusOr<LentFiles::Loan> LendFile(const OpenFile& file);
@@ -154,6 +157,7 @@ class FileService final : public wire::Files::Service {
   const uint64_t instance_;  // of this process, in the locks' records; never 0
   const uint64_t started_ns_;
   ClientLimit open_files_;
+  ClientLimit held_locks_;
 
   Sessions sessions_;
 

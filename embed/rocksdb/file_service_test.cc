@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <string>
@@ -398,6 +399,38 @@ TEST_F(FileServiceTest, ALockIsOneClients) {
   EXPECT_TRUE(absl::IsFailedPrecondition(one->Lock("LOCK").status())) << "its own, again";
   EXPECT_TRUE(one->Unlock("LOCK").ok());
   EXPECT_TRUE(other->Lock("LOCK").ok());
+}
+
+// Locks of many sessions were in no account: they took the last descriptor of the process.
+TEST_F(FileServiceTest, LocksOfAllSessionsTogetherLeaveSomeToOtherClients) {
+  server_.reset();
+  FileServer::Options options;
+  options.max_open_files = 8;  // and kMaxLocks locks
+  server_ = std::make_unique<FileServer>(files_.path(), options);
+  const auto one = Attached('a');
+  const auto other = Attached('b');
+  for (uint32_t i = 0; i < kMaxLocks - kMaxLocks / 8; ++i) {
+    const auto locked = (i % 2 == 0 ? one : other)->Lock("lock" + std::to_string(i));
+    ASSERT_TRUE(locked.ok()) << locked.status();
+  }
+  const auto refused = other->Lock("another");
+  EXPECT_TRUE(absl::IsResourceExhausted(refused.status())) << refused.status();
+  EXPECT_TRUE(one->Unlock("lock0").ok());
+  auto again = other->Lock("another");
+  while (absl::IsResourceExhausted(again.status())) again = other->Lock("another");
+  EXPECT_TRUE(again.ok()) << again.status();
+}
+
+// The record of a lock was written into any file that a client named as one.
+TEST_F(FileServiceTest, AFileThatHasMoreThanALocksRecordIsNoLock) {
+  const std::string table(100, 'A');
+  files_.Put("table", table);
+  const auto client = Attached('a');
+  const auto refused = client->Lock("table");
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused.status())) << refused.status();
+  std::string read;
+  std::getline(std::ifstream(files_.path() + "/table"), read);
+  EXPECT_EQ(read, table);
 }
 
 TEST_F(FileServiceTest, ALockEndsWithItsConnection) {

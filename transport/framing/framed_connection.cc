@@ -121,7 +121,7 @@ absl::Status FramedConnection::StartLink(FramingDomain* domain, const LinkPeer& 
                          : std::max(usual_window, kMostEarlyBytes),
                   receive_tag);
   remote_.Start(domain, link_.get(), agreement, seals_all ? &*sealing_->transfers : nullptr);
-  large_.Start(domain, link_.get(), sealing_ == nullptr ? nullptr : &sealing_->seal);
+  large_.Start(domain, link_.get(), client(), sealing_ == nullptr ? nullptr : &sealing_->seal);
   return absl::OkStatus();
 }
 

@@ -8,11 +8,12 @@
 
 namespace weft {
 
-void LargeMessages::Start(FramingDomain* domain, Link* link, ConnectionSeal* seal) {
+void LargeMessages::Start(FramingDomain* domain, Link* link, uint64_t client,
+                          ConnectionSeal* seal) {
   domain_ = domain;
   seals_ = seal != nullptr;
   reads_refused_ = false;
-  sender_.Start(domain, seals_ ? &seal->large_out : nullptr);
+  sender_.Start(domain, client, seals_ ? &seal->large_out : nullptr);
   receiver_.Start(domain, link, seals_ ? &seal->large_in : nullptr);
 }
 

@@ -62,7 +62,8 @@ class LargeMessages final : private LargeSender::Host,
   LargeMessages& operator=(const LargeMessages&) = delete;
 
   // `seal`: of what is sent by it; null: without. It outlives Stop().
-  void Start(FramingDomain* domain, Link* link, ConnectionSeal* seal = nullptr);
+  // `client`: PathInfo::client of the peer.
+  void Start(FramingDomain* domain, Link* link, uint64_t client, ConnectionSeal* seal = nullptr);
   // Nothing is sealed, opened, read or delivered any more. Before the link is destroyed.
   void Cease();
   // Gives all buffers back. REQUIRES: Cease(), and the link is gone.

@@ -14,7 +14,7 @@ class LargeMessagesTest : public PartsTest,
   LargeMessagesTest() {
     Start();
     access_.Start(&framing_, &link_, Agreement());
-    large_.Start(&framing_, &link_);
+    large_.Start(&framing_, &link_, /*client=*/0);
   }
   void TearDown() override {
     large_.Cease();
@@ -30,7 +30,7 @@ class LargeMessagesTest : public PartsTest,
     large_.Cease();
     large_.Stop();
     links_.set_kind(PathKind::kOfiTcp);
-    large_.Start(&framing_, &link_);
+    large_.Start(&framing_, &link_, /*client=*/0);
   }
   bool Offer(uint64_t id, uint64_t length, uint64_t offset = 0) {
     std::byte payload[LargeOffer::kBytes];
@@ -176,7 +176,7 @@ class SealedLargeMessagesTest : public LargeMessagesTest {
     large_.Cease();
     large_.Stop();
     links_.set_kind(PathKind::kVerbs);
-    large_.Start(&framing_, &link_, &own_);
+    large_.Start(&framing_, &link_, /*client=*/0, &own_);
   }
   bool AppendDue() override {
     large_.AppendDue();

@@ -20,7 +20,8 @@
 //   false from OnDone(); one that takes nothing ends the connection (Host::OnOfferOverdue).
 // Invariants: answered <= offered <= ready <= committed <= answered + kLargeOutstanding; of the
 //   messages with one place in the ring, at most the last has not been reclaimed. One connection
-//   has a quarter of the pool at most, or one message.
+//   has a quarter of the pool at most, or one message; one client leaves an eighth of it, and of
+//   the engine's large messages, to others (client_shares.h).
 #pragma once
 
 #include <array>
@@ -77,13 +78,13 @@ class LargeSender : private Timer {
   LargeSender(const LargeSender&) = delete;
   LargeSender& operator=(const LargeSender&) = delete;
 
-  // `seal`: of messages; null: they are not sealed. It outlives Stop().
-  // REQUIRES: nothing offered or reserved.
-  void Start(FramingDomain* domain, Seal* seal = nullptr);
+  // `client`: PathInfo::client of the peer. `seal`: of messages; null: they are not sealed. It
+  // outlives Stop(). REQUIRES: nothing offered or reserved.
+  void Start(FramingDomain* domain, uint64_t client, Seal* seal = nullptr);
 
-  // Memory for a message of up to `bytes`, page-aligned; nullptr: full(), or the pool is, or this
-  // connection's part of it.
-  // REQUIRES: started; no open reservation; bytes <= kMaxMessageBytes.
+  // Memory for a message of up to `bytes`, page-aligned; nullptr: full(), or the pool is, or the
+  // part of it that this connection may have, or its client. REQUIRES: started; no open
+  // reservation; bytes <= kMaxMessageBytes.
   std::byte* Reserve(size_t bytes);
   bool reserved() const { return reserved_ != nullptr; }
   const std::byte* reserved_data() const { return reserved_->memory.data(); }
@@ -143,12 +144,14 @@ class LargeSender : private Timer {
   Offered& TakeReserved();
   void OnReclaimed(Offered& offered);
   void Free(Offered& offered);
+  void Release(LargeBuffer* buffer);
 
   Host* const host_;
   const LargePatience patience_;
   FramingDomain* domain_ = nullptr;
   Seal* seal_ = nullptr;
   LargeBuffer* reserved_ = nullptr;
+  uint64_t client_ = 0;
   uint64_t held_bytes_ = 0;  // of buffers in the ring
   uint64_t committed_ = 0;
   uint64_t ready_ = 0;

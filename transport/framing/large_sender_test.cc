@@ -14,7 +14,7 @@ namespace {
 // Says of each region whether closing it reclaims; if not, it is reclaimed by the test.
 class LargeSenderTest : public testing::Test, private LargeSender::Host {
  protected:
-  LargeSenderTest() { sender_.Start(&framing_); }
+  LargeSenderTest() { sender_.Start(&framing_, /*client=*/0); }
   ~LargeSenderTest() override {
     sender_.Stop();
     EXPECT_EQ(framing_.send_pool().in_use_bytes(), 0u);
@@ -148,7 +148,7 @@ TEST_F(LargeSenderTest, OneConnectionHasAQuarterOfThePoolOrOneMessage) {
 
 class SealedLargeSenderTest : public LargeSenderTest {
  protected:
-  SealedLargeSenderTest() { sender_.Start(&framing_, &seal_); }
+  SealedLargeSenderTest() { sender_.Start(&framing_, /*client=*/0, &seal_); }
 
   std::byte* Commit() {
     std::byte* const data = sender_.Reserve(kBytes);
