@@ -19,12 +19,13 @@ PATHS = {"tcp": ("none", "tcp"), "ofi_tcp": ("none", "ofi_tcp"),
          "rxe": ("rxe", "verbs"), "siw": ("siw", "verbs")}
 
 USAGE = """./dev lab pair [--path tcp,ofi_tcp,rxe,siw] [--list] [SCENARIO]...
-       ./dev lab pair --device rxe|siw|rxe,siw|rxe,rxe|none [--faults 'SECONDS WHAT; ...'] -- SERVER CLIENT
+       ./dev lab pair --device rxe|siw|rxe,siw|rxe,rxe|none [--faults 'SECONDS WHAT; ...']
+           [--faults_after WORDS] -- SERVER CLIENT
 
 Two machines with a cable between them. The first form plays the scenarios, with kv_server on one
 and a client on the other, and ends in "N passed, N failed". The second runs the shell line SERVER
 on machine 1 and CLIENT on machine 2 ($WEFT_LAB_PEER is the other's address) until CLIENT ends, and
-ends with its status; the faults begin with CLIENT."""
+ends with its status; the faults begin with CLIENT, or when it has said WORDS."""
 
 
 def parse(arguments):
@@ -35,6 +36,8 @@ def parse(arguments):
     parser.add_argument("--device", help="of both machines, as ./dev lab's: "
                         "plays two commands instead of scenarios")
     parser.add_argument("--faults", default="", help="what goes wrong; docs/lab.md tells the language")
+    parser.add_argument("--faults_after", default="", metavar="WORDS",
+                        help="their seconds count from when CLIENT has said so, in a line")
     parser.add_argument("--mtu", type=int)
     parser.add_argument("--timeout", type=float, default=600, help="of CLIENT, in seconds")
     parser.add_argument("--programs", default="bazel-bin/examples", help=argparse.SUPPRESS)
@@ -63,6 +66,13 @@ def play_commands(options, machines, say):
         stage = faults.Stage(pair, {"server": lambda: start(1, server_words)})
         stage.start_process("server")
         client = start(2, client_words)
+
+        def begun():
+            return any(options.faults_after in text for _, text in transcript.of("2"))
+
+        if options.faults_after:
+            while client.running() and not transcript.wait(begun, seconds=1):
+                pass
         faults.play(faults.parse(options.faults), stage, lambda text: transcript.add("fault", text))
         status = client.wait(options.timeout)
     if status is None:
