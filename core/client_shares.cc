@@ -28,9 +28,9 @@ uint64_t ClientShares::ShareOf(uint64_t most) const {
   return std::max(uint64_t{1}, most / (clients() + 1));
 }
 
-bool ClientShares::HasRoom(uint64_t client, uint64_t more, uint64_t most) const {
+bool ClientShares::HasRoom(uint64_t client, uint64_t more, uint64_t most, uint64_t kept) const {
   if (most < all_ || more > most - all_) return false;
-  if (all_ + more <= AllButReserve(most)) return true;
+  if (most - all_ - more >= kept) return true;
   return Of(client) < ShareOf(most);
 }
 

@@ -2,7 +2,7 @@
 // listener, the leases of an engine, a server's buffers. A part of it is kept for others:
 //
 //   how much is taken with it       who gets it
-//   no more than AllButReserve()    whoever comes
+//   all but what is kept, or less   whoever comes
 //   no more than all                whoever has less than its share: all of it over the number of
 //                                   clients that have any, and one more client
 //   more                            nobody
@@ -39,8 +39,12 @@ class ClientShares {
   size_t clients() const { return of_.size(); }
   // What is left to one more client of `most` where others have taken the rest; at least 1.
   uint64_t ShareOf(uint64_t most) const;
-  // Whether this client gets so much more of `most`: the table above.
-  bool HasRoom(uint64_t client, uint64_t more, uint64_t most) const;
+  // Whether this client gets so much more of `most`: the table above. `kept`: for those with less
+  // than their share; an eighth, unless what they may want at once is more than that.
+  bool HasRoom(uint64_t client, uint64_t more, uint64_t most, uint64_t kept) const;
+  bool HasRoom(uint64_t client, uint64_t more, uint64_t most) const {
+    return HasRoom(client, more, most, most - AllButReserve(most));
+  }
 
  private:
   uint64_t all_ = 0;

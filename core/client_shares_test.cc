@@ -24,6 +24,15 @@ TEST(ClientSharesTest, WhoTakesAllHeCanLeavesAnEighthToOthers) {
   EXPECT_EQ(take_all(1, 1), 256u);
 }
 
+TEST(ClientSharesTest, MoreThanAnEighthCanBeKept) {
+  ClientShares shares;
+  shares.Take(1, 60);
+  EXPECT_TRUE(shares.HasRoom(1, 4, 100, /*kept=*/36));
+  EXPECT_FALSE(shares.HasRoom(1, 5, 100, /*kept=*/36));
+  EXPECT_TRUE(shares.HasRoom(2, 40, 100, /*kept=*/36));
+  EXPECT_TRUE(shares.HasRoom(2, 40, 100, /*kept=*/1000)) << "who has nothing";
+}
+
 TEST(ClientSharesTest, NoAmountIsTooLarge) {
   ClientShares shares;
   shares.Take(1, 5);

@@ -85,10 +85,10 @@ struct ServerOptions {
   ServerLimits limits = {};
   uint64_t max_request_bytes = 64 << 20;  // larger requests fail with RESOURCE_EXHAUSTED
   // Of encoded requests that have not been answered, and of streams' messages that have not been
-  // read, of all clients; of one client's streams half of it. Further ones: RESOURCE_EXHAUSTED.
-  // Replies count as well while they wait for clients to take them: of all clients half of it,
-  // besides one reply of any size; more ends the connection that most of it waits for. Several
-  // engines have equal parts, each of 2 * max_request_bytes at least, and halves of these.
+  // read, of all clients; one client's streams leave others as much as they have: alone, half.
+  // Further ones: RESOURCE_EXHAUSTED. Replies that wait for clients to take them count as well: of
+  // all clients half of it, besides one reply of any size; more ends the connection that most of it
+  // waits for. Several engines have equal parts, each of 2 * max_request_bytes at least.
   uint64_t max_running_bytes = 1 << 30;
   // Bytes of one connection's encoded replies that wait for earlier ones to be taken, besides a
   // single reply of any size: at least 64 KiB. More end it. Higher: clients may ask for more at a

@@ -33,7 +33,8 @@ ClientStreams::ClientStreams(EngineCore& engine, const std::string& address,
       stats_(stats),
       front_(front),
       // What this side has asked for is bounded by its own windows.
-      connection_(&held_bytes_, {~uint64_t{0}, ~uint64_t{0}, options.max_reply_bytes}),
+      connection_(&held_bytes_, std::make_shared<uint64_t>(0),
+                  {~uint64_t{0}, options.max_reply_bytes}),
       early_ends_(engine) {}
 
 ClientStreams::~ClientStreams() { WEFT_CHECK(all_.empty()); }  // Ours: Shutdown() has freed them

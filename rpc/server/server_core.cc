@@ -143,6 +143,19 @@ absl::Status ServerCore::Charge(size_t bytes) {
   return absl::OkStatus();
 }
 
+std::shared_ptr<uint64_t> ServerCore::UnreadBytesOf(uint64_t client) {
+  std::weak_ptr<uint64_t>& kept = unread_bytes_[client];
+  std::shared_ptr<uint64_t> bytes = kept.lock();
+  if (bytes == nullptr) {
+    bytes.reset(new uint64_t(0), [this, client](uint64_t* last) {
+      unread_bytes_.erase(client);
+      delete last;
+    });
+    kept = bytes;
+  }
+  return bytes;
+}
+
 void ServerCore::EndSlowest() {
   while (stats_.unsent_reply_bytes > options_.max_running_bytes / 2) {
     ServerConnection* slowest = nullptr;

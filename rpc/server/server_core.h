@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/client_shares.h"
@@ -126,6 +127,9 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
     stats_.running_bytes -= bytes;
     stats_.unsent_reply_bytes -= bytes;
   }
+  // Of messages of streams that no handler has read, of all connections of this client that have
+  // streams: these keep it.
+  std::shared_ptr<uint64_t> UnreadBytesOf(uint64_t client);
   // If such replies have more than half of max_running_bytes: ends the connections that most of
   // them wait for. Requests of others would find no room. A single reply that waits for the one
   // that most of them wait for is not counted.
@@ -241,7 +245,8 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   CompletionRecords records_{*this};
   SessionService sessions_{*this};
   IntrusiveList<ServerConnection> connections_;
-  ClientShares shares_;  // of connections_
+  ClientShares shares_;                                                  // of connections_
+  absl::flat_hash_map<uint64_t, std::weak_ptr<uint64_t>> unread_bytes_;  // by client
   PeerSessions peers_;
   AuditLog audit_log_;
   Rebalance rebalance_{*this};

@@ -24,12 +24,6 @@ bool HasOneRequest(const MethodDescriptor& method) {
   return method.kind == MethodKind::kServerStreaming;
 }
 
-// What a client's handlers do not read takes half of what all may have at most: the calls and
-// streams of others have the rest.
-StreamConnection::Bounds BoundsOf(const ServerOptions& options) {
-  return {options.max_running_bytes, options.max_running_bytes / 2, options.max_request_bytes};
-}
-
 }  // namespace
 
 // --- one stream ---------------------------------------------------------------------------------
@@ -68,7 +62,10 @@ void ServerStream::OnQuiet() { streams_->FreeWhenQuiet(call_); }
 ServerStreams::ServerStreams(ServerConnection* connection, StreamLimits limits)
     : connection_(*connection),
       max_streams_(limits.max_streams),
-      streams_(&connection->core().stats().running_bytes, BoundsOf(connection->core().options())) {
+      streams_(&connection->core().stats().running_bytes,
+               connection->core().UnreadBytesOf(connection->path().client),
+               {connection->core().options().max_running_bytes,
+                connection->core().options().max_request_bytes}) {
   const ServerOptions& options = connection->core().options();
   streams_.Open(connection->connection(),
                 {options.stream_window_messages, options.stream_window_bytes}, limits.window,

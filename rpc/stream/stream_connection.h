@@ -12,6 +12,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "core/intrusive_list.h"
 #include "core/priority_lists.h"
@@ -28,13 +30,16 @@ class StreamConnection {
   // Of received messages, in bytes. A stream with a message that would go beyond one fails.
   struct Bounds {
     uint64_t held = 0;     // of all that wait to be read, here and elsewhere (*held_bytes)
-    uint64_t own = 0;      // of all that wait to be read here
     uint64_t message = 0;  // of one
   };
 
-  // What waits to be read counts into `*held_bytes`, which others may count into as well.
-  StreamConnection(Tally<uint64_t>* held_bytes, const Bounds& bounds)
-      : held_bytes_(*held_bytes), bounds_(bounds) {}
+  // What waits to be read counts into `*held_bytes`, which others may count into as well, and into
+  // `own_bytes`, which all connections of one client share; no more than it leaves to others: alone
+  // it gets half, two get a third each (A. K. Choudhury and E. L. Hahne, Dynamic queue length
+  // thresholds for shared-memory packet switches, 1998).
+  StreamConnection(Tally<uint64_t>* held_bytes, std::shared_ptr<uint64_t> own_bytes,
+                   const Bounds& bounds)
+      : held_bytes_(*held_bytes), own_bytes_(std::move(own_bytes)), bounds_(bounds) {}
 
   // It is open. `mine`: what this side holds of each stream; `peers`: what the other one does.
   // `max_message_bytes`: of one message, as the peer takes it.
@@ -103,15 +108,16 @@ class StreamConnection {
   // Of a message that is received.
   uint64_t most_message_bytes() const { return bounds_.message; }
   bool MayHold(size_t bytes) const {
-    return held_bytes_ + bytes <= bounds_.held && own_bytes_ + bytes <= bounds_.own;
+    const uint64_t held = held_bytes_ + bytes;
+    return held <= bounds_.held && *own_bytes_ + bytes <= bounds_.held - held;
   }
   void Hold(size_t bytes) {
     held_bytes_ += bytes;
-    own_bytes_ += bytes;
+    *own_bytes_ += bytes;
   }
   void LetGo(size_t bytes) {
     held_bytes_ -= bytes;
-    own_bytes_ -= bytes;
+    *own_bytes_ -= bytes;
   }
 
   size_t waiting_slowly() const { return waiting_.CountSlowly(); }
@@ -134,7 +140,7 @@ class StreamConnection {
   uint64_t max_message_bytes_ = 0;
   PriorityLists<Stream, Priority, kPriorities, StreamRoomTag> waiting_;
   Tally<uint64_t>& held_bytes_;
-  uint64_t own_bytes_ = 0;  // of them, this connection's
+  const std::shared_ptr<uint64_t> own_bytes_;  // of them, this client's
   const Bounds bounds_;
 };
 

@@ -82,7 +82,7 @@ class FakeConnection final : public Connection {
 class End final : public StreamOwner {
  public:
   explicit End(EngineCore& engine, uint64_t most_held_bytes = 1 << 30)
-      : streams(&held_bytes, {most_held_bytes, most_held_bytes, 1 << 20}),
+      : streams(&held_bytes, std::make_shared<uint64_t>(0), {most_held_bytes, 1 << 20}),
         early_ends_(engine),
         stream(*this, early_ends_) {}
 
@@ -522,7 +522,7 @@ TEST_F(StreamTest, AMessageTooLargeForThePeerFailsTheStream) {
 }
 
 TEST_F(StreamTest, MoreThanAllStreamsMayHoldFailsTheOneThatWouldHoldIt) {
-  End server(*engine_, /*most_held_bytes=*/500);
+  End server(*engine_, /*most_held_bytes=*/1000);
   server.Open(false);
   EXPECT_EQ(server.Take(Data(0, 400)), nullptr);
   EXPECT_TRUE(server.failed.ok());

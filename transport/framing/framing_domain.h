@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "core/bytes.h"
-#include "core/client_shares.h"
 #include "core/random.h"
 #include "transport/framing/atomic_regions.h"
 #include "transport/framing/large_pool.h"
@@ -43,10 +42,6 @@ struct FramingOptions {
 
 class FramingDomain {
  public:
-  // Half of the regions that one engine can have open for its peers on shared memory (4,096): each
-  // message has one, and leases have the other half (ExportTable::kMaxEngineLeases).
-  static constexpr uint64_t kMaxLargeMessages = 2048;
-
   // `path_number`: RemoteAccess::path_number() of its connections that are not sealed; less than
   // kMaxPathNumbers / 2 above the engine's first.
   explicit FramingDomain(LinkDomain* links, const FramingOptions& options = {},
@@ -63,10 +58,6 @@ class FramingDomain {
   uint32_t path_number() const { return path_number_; }
   LargePool& send_pool() { return send_pool_; }
   LargePool& receive_pool() { return receive_pool_; }
-  // Bytes of the send pool, and large messages that have a buffer of it, kMaxLargeMessages at most.
-  // Clients are PathInfo::client; those that this side has dialed are one.
-  ClientShares& large_bytes() { return large_bytes_; }
-  ClientShares& large_messages() { return large_messages_; }
   AtomicRegions& atomic_regions() { return atomic_regions_; }
   RegionAccount& region_account() { return region_account_; }
   SealedRegions& sealed_regions() { return sealed_regions_; }
@@ -100,8 +91,6 @@ class FramingDomain {
   const uint32_t path_number_;
   LargePool send_pool_;
   LargePool receive_pool_;
-  ClientShares large_bytes_;
-  ClientShares large_messages_;
   AtomicRegions atomic_regions_;
   RegionAccount region_account_;
   Random* const region_keys_;

@@ -14,7 +14,7 @@ void LargeMessages::Start(FramingDomain* domain, Link* link, uint64_t client,
   seals_ = seal != nullptr;
   reads_refused_ = false;
   sender_.Start(domain, client, seals_ ? &seal->large_out : nullptr);
-  receiver_.Start(domain, link, seals_ ? &seal->large_in : nullptr);
+  receiver_.Start(domain, link, client, seals_ ? &seal->large_in : nullptr);
 }
 
 void LargeMessages::Cease() {

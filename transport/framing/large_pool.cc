@@ -24,6 +24,8 @@ LargePool::LargePool(LinkDomain* domain, size_t limit_bytes)
     : domain_(domain),
       limit_bytes_(limit_bytes),
       reserve_bytes_(std::min(limit_bytes / 8, limit_bytes - std::min(limit_bytes, kLargestBytes))),
+      left_bytes_(std::min(kLargestBytes + reserve_bytes_,
+                           limit_bytes - std::min(limit_bytes, kLargestBytes))),
       arena_(MemoryOptions(domain), limit_bytes) {
   WEFT_CHECK(limit_bytes >= kLargestBytes);  // Ours: options are checked (network.cc)
 }
@@ -43,18 +45,19 @@ LargePool::~LargePool() {
   }
 }
 
-LargeBuffer* LargePool::Acquire(size_t bytes) {
+LargeBuffer* LargePool::Acquire(size_t bytes, uint64_t client) {
   WEFT_DCHECK(bytes <= kLargestBytes);  // Ours: both sides bound a message before
   ReleaseThoseBack();
   if (!ClaimsOf(bytes).empty()) return nullptr;
-  return Take(ClassOf(bytes));
+  return Take(ClassOf(bytes), client);
 }
 
-LargeBuffer* LargePool::AcquireOrWait(size_t bytes, LargeClaim* claim) {
-  LargeBuffer* const buffer = Acquire(bytes);
+LargeBuffer* LargePool::AcquireOrWait(size_t bytes, uint64_t client, LargeClaim* claim) {
+  LargeBuffer* const buffer = Acquire(bytes, client);
   if (buffer == nullptr) {
     claim->bytes_ = bytes;
-    ClaimsOf(bytes).PushBack(claim);
+    claim->client_ = client;
+    (HasRoom(client, bytes) ? ClaimsOf(bytes) : claims_apart_).PushBack(claim);
   }
   return buffer;
 }
@@ -62,8 +65,7 @@ LargeBuffer* LargePool::AcquireOrWait(size_t bytes, LargeClaim* claim) {
 void LargePool::Withdraw(LargeClaim* claim) {
   if (!Claims::IsLinked(claim)) return;
   Claims::Remove(claim);
-  Serve(large_claims_);
-  Serve(small_claims_);
+  ServeAll();
 }
 
 void LargePool::Watch(LargeWatcher* watcher) {
@@ -71,6 +73,12 @@ void LargePool::Watch(LargeWatcher* watcher) {
 }
 
 void LargePool::Release(LargeBuffer* buffer) {
+  shares_.Give(buffer->client, Counted(buffer->memory.size()));
+  Keep(buffer);
+}
+
+// For the next one, if it is registered.
+void LargePool::Keep(LargeBuffer* buffer) {
   const size_t size_class = ClassOf(buffer->memory.size());
   in_use_bytes_ -= buffer->memory.size();
   if (buffer->memory.size() > kSmallBytes) large_bytes_ -= buffer->memory.size();
@@ -82,8 +90,7 @@ void LargePool::Release(LargeBuffer* buffer) {
     kept_[size_class] = buffer;
     Poison(buffer->memory);
   }
-  Serve(large_claims_);
-  Serve(small_claims_);
+  ServeAll();
   while (LargeWatcher* watcher = watchers_.PopFront()) watcher->OnReleased();
 }
 
@@ -94,6 +101,7 @@ std::shared_ptr<const void> LargePool::Lend(LargeBuffer* buffer) {
   const size_t most = std::min(limit_bytes_ / 2, limit_bytes_ - kLargestBytes - reserve_bytes_);
   if (lent_bytes_ + buffer->memory.size() > most) return nullptr;
   lent_bytes_ += buffer->memory.size();
+  shares_.Give(buffer->client, Counted(buffer->memory.size()));
   {
     const std::lock_guard lock(lent_->mutex);
     lent_->out.PushBack(buffer);
@@ -125,7 +133,7 @@ void LargePool::ReleaseThoseBack() {
   }
   while (LargeBuffer* const buffer = back.PopFront()) {
     lent_bytes_ -= buffer->memory.size();
-    Release(buffer);
+    Keep(buffer);
   }
 }
 
@@ -150,21 +158,32 @@ size_t LargePool::ClassOf(size_t bytes) {
                              std::countr_zero(kSmallestBytes));
 }
 
+uint64_t LargePool::Counted(size_t bytes) const {
+  return std::max(kSmallestBytes << ClassOf(bytes), limit_bytes_ / kMaxBuffers);
+}
+
+bool LargePool::HasRoom(uint64_t client, size_t bytes) const {
+  return shares_.HasRoom(client, Counted(bytes), limit_bytes_ - lent_bytes_, left_bytes_);
+}
+
 bool LargePool::MayTake(size_t bytes) const {
   if (bytes > kSmallBytes) return large_bytes_ + bytes <= limit_bytes_ - reserve_bytes_;
   return large_claims_.empty() || in_use_bytes_ - large_bytes_ + bytes <= reserve_bytes_;
 }
 
-LargeBuffer* LargePool::Take(size_t size_class) {
-  if (!MayTake(kSmallestBytes << size_class)) return nullptr;
+LargeBuffer* LargePool::Take(size_t size_class, uint64_t client) {
+  const size_t bytes = kSmallestBytes << size_class;
+  if (!MayTake(bytes) || !HasRoom(client, bytes)) return nullptr;
   LargeBuffer* buffer = kept_[size_class];
   if (buffer != nullptr) {
     kept_[size_class] = buffer->next;
     kept_bytes_ -= buffer->memory.size();
   } else {
-    buffer = Make(kSmallestBytes << size_class);
+    buffer = Make(bytes);
     if (buffer == nullptr) return nullptr;
   }
+  buffer->client = client;
+  shares_.Take(client, Counted(bytes));
   in_use_bytes_ += buffer->memory.size();
   if (buffer->memory.size() > kSmallBytes) large_bytes_ += buffer->memory.size();
   Unpoison(buffer->memory);
@@ -205,9 +224,30 @@ void LargePool::Destroy(LargeBuffer* buffer) {
   delete buffer;
 }
 
+void LargePool::ServeAll() {
+  LookAtThoseApart();
+  Serve(large_claims_);
+  Serve(small_claims_);
+}
+
+// All of them where nothing is in use: nothing more would be released.
+void LargePool::LookAtThoseApart() {
+  for (int looks = 0; looks < kMostLooks || in_use_bytes_ == lent_bytes_; ++looks) {
+    LargeClaim* const claim = claims_apart_.PopFront();
+    if (claim == nullptr) return;
+    const bool has_room = HasRoom(claim->client_, claim->bytes_);
+    (has_room ? ClaimsOf(claim->bytes_) : claims_apart_).PushBack(claim);
+  }
+}
+
 void LargePool::Serve(Claims& claims) {
   while (LargeClaim* const claim = claims.Front()) {
-    LargeBuffer* const buffer = Take(ClassOf(claim->bytes_));
+    if (!HasRoom(claim->client_, claim->bytes_)) {
+      claims.Remove(claim);
+      claims_apart_.PushBack(claim);
+      continue;
+    }
+    LargeBuffer* const buffer = Take(ClassOf(claim->bytes_), claim->client_);
     if (buffer == nullptr && in_use_bytes_ > lent_bytes_) return;
     claims.Remove(claim);
     claim->OnBuffer(buffer);

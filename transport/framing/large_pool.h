@@ -18,6 +18,15 @@
 // only the eighth. (A pool of little more than the largest message keeps less, or nothing: then
 // they wait for each other.)
 //
+// A client (PathInfo::client, over all its connections; those that this side has dialed are one)
+// leaves others room for the largest message and that eighth, as core/client_shares.h says: so one
+// that never lets its messages be read, or never takes them, holds up its own. What it claims
+// beyond that waits apart, and is in nobody's way:
+//
+//   a claim    waits for                 until
+//   in line    memory                    it is served; its client has had its part by then: apart
+//   apart      its client's part         something is released, and its turn to be looked at comes
+//
 // Use one pool for sending and another for receiving: two peers that filled one pool each with
 // messages to each other could never receive them.
 //
@@ -26,7 +35,8 @@
 //   LinkDomain.
 // Errors: full is nullptr, never an abort. Free buffers are poisoned under AddressSanitizer.
 // Invariants: bytes in use + bytes kept <= limit_bytes. Lent bytes are in use. Large bytes in use
-//   <= limit_bytes - reserve. The largest message fits beside what is lent.
+//   <= limit_bytes - reserve. The largest message fits beside what is lent. kMaxBuffers are in use
+//   and not lent at most.
 #pragma once
 
 #include <array>
@@ -39,6 +49,7 @@
 
 #include "absl/status/status.h"
 #include "core/bytes.h"
+#include "core/client_shares.h"
 #include "core/fork_guard.h"
 #include "core/intrusive_list.h"
 #include "transport/link.h"
@@ -62,6 +73,7 @@ struct LargeBuffer : ListNode<LentBufferTag> {
   MutableByteSpan memory;         // the whole size class
   std::unique_ptr<Region> local;  // null in a pool without registration
   LargeBuffer* next = nullptr;    // while kept
+  uint64_t client = 0;            // while in use: whose part it is of
 };
 
 struct LargeClaimTag;
@@ -81,6 +93,7 @@ class LargeClaim : public ListNode<LargeClaimTag> {
  private:
   friend class LargePool;
   size_t bytes_ = 0;
+  uint64_t client_ = 0;
 };
 
 // Is told that memory was released. Leaves the queue when destroyed.
@@ -99,6 +112,10 @@ class LargePool {
   static constexpr size_t kLargestBytes = kMaxMessageBytes;
   // Buffers up to this are small: 32 at a time in the reserve of a pool of the default size.
   static constexpr size_t kSmallBytes = size_t{1} << 20;
+  // Half of the regions that one engine can have open for its peers on shared memory (4,096): each
+  // message that waits for its reader has one, and leases have the other half
+  // (ExportTable::kMaxEngineLeases). So no buffer counts for less than limit_bytes / kMaxBuffers.
+  static constexpr size_t kMaxBuffers = 2048;
 
   // `domain`: registers each buffer for local use; null: buffers are not registered, and lie where
   // peers of the same host that read them can map them (mapped_memory.h).
@@ -108,13 +125,13 @@ class LargePool {
   LargePool(const LargePool&) = delete;
   LargePool& operator=(const LargePool&) = delete;
 
-  // A buffer of at least `bytes`, or nullptr: the pool is full, claims are waiting, or the system
-  // has no memory.
+  // A buffer of at least `bytes` for this client, or nullptr: the pool is full, claims are waiting,
+  // the client has its part, or the system has no memory.
   // REQUIRES: bytes <= kLargestBytes.
-  LargeBuffer* Acquire(size_t bytes);
+  LargeBuffer* Acquire(size_t bytes, uint64_t client);
 
   // The same; where it is nullptr, `claim` has been queued.
-  LargeBuffer* AcquireOrWait(size_t bytes, LargeClaim* claim);
+  LargeBuffer* AcquireOrWait(size_t bytes, uint64_t client, LargeClaim* claim);
   // Takes a claim out of the queue, if it is there; those behind it may be served.
   void Withdraw(LargeClaim* claim);
 
@@ -124,8 +141,9 @@ class LargePool {
   void Release(LargeBuffer* buffer);
 
   // The buffer stays as it is until the last copy of what is returned is gone, on whatever thread,
-  // and whether the pool is still there or not; then it is released. Null: too much is lent, and
-  // the buffer stays the caller's. REQUIRES: it is in use.
+  // and whether the pool is still there or not; then it is released. Meanwhile it is in nobody's
+  // part: it is this side that has it. Null: too much is lent, and the buffer stays the caller's.
+  // REQUIRES: it is in use.
   std::shared_ptr<const void> Lend(LargeBuffer* buffer);
 
   size_t limit_bytes() const { return limit_bytes_; }
@@ -138,6 +156,9 @@ class LargePool {
  private:
   static constexpr size_t kClasses = 13;  // 16 KiB << 0..12 = 16 KiB..64 MiB
   static_assert(kSmallestBytes << (kClasses - 1) == kLargestBytes);
+  // Claims that wait apart and are looked at with one release, at 20 ns each. Fewer: many that may
+  // be served wait for further releases; more: a client with a thousand of them costs others time.
+  static constexpr int kMostLooks = 16;
 
   // Where lent buffers come back to.
   struct Lent {
@@ -156,25 +177,33 @@ class LargePool {
   void ReleaseThoseBack();
   static size_t ClassOf(size_t bytes);
   Claims& ClaimsOf(size_t bytes) { return bytes > kSmallBytes ? large_claims_ : small_claims_; }
+  uint64_t Counted(size_t bytes) const;
+  bool HasRoom(uint64_t client, size_t bytes) const;
   bool MayTake(size_t bytes) const;
-  LargeBuffer* Take(size_t size_class);
+  LargeBuffer* Take(size_t size_class, uint64_t client);
+  void Keep(LargeBuffer* buffer);
   LargeBuffer* Make(size_t bytes);
   bool MakeRoom(size_t bytes);
   void Destroy(LargeBuffer* buffer);
+  void ServeAll();
+  void LookAtThoseApart();
   void Serve(Claims& claims);
 
   LinkDomain* const domain_;
   const size_t limit_bytes_;
   const size_t reserve_bytes_;
+  const size_t left_bytes_;  // to other clients
   MemoryArena arena_;
   size_t in_use_bytes_ = 0;
   size_t large_bytes_ = 0;  // of those in use, in buffers that are not small
   size_t kept_bytes_ = 0;
   size_t lent_bytes_ = 0;
+  ClientShares shares_;  // of what is in use and not lent: Counted()
   const std::shared_ptr<Lent> lent_ = std::make_shared<Lent>();
   std::array<LargeBuffer*, kClasses> kept_{};  // a stack for each class
   Claims large_claims_;
   Claims small_claims_;
+  Claims claims_apart_;
   IntrusiveList<LargeWatcher, LargeWatcherTag> watchers_;
 };
 

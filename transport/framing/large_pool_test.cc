@@ -12,6 +12,7 @@ namespace weft {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
+constexpr uint64_t kClient = 1;
 
 class Claim final : public LargeClaim {
  public:
@@ -37,7 +38,7 @@ class LargePoolTest : public testing::Test {
 
 TEST_F(LargePoolTest, BuffersAreLargeEnoughAndPageAligned) {
   for (size_t bytes : {size_t{0}, size_t{1}, size_t{16384}, size_t{16385}, kMiB + 1, 64 * kMiB}) {
-    LargeBuffer* const buffer = pool_.Acquire(bytes);
+    LargeBuffer* const buffer = pool_.Acquire(bytes, kClient);
     ASSERT_NE(buffer, nullptr);
     EXPECT_GE(buffer->memory.size(), bytes);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer->memory.data()) % 4096, 0u);
@@ -47,32 +48,32 @@ TEST_F(LargePoolTest, BuffersAreLargeEnoughAndPageAligned) {
 }
 
 TEST_F(LargePoolTest, AReleasedBufferIsUsedAgain) {
-  LargeBuffer* const first = pool_.Acquire(100'000);
+  LargeBuffer* const first = pool_.Acquire(100'000, kClient);
   pool_.Release(first);
-  LargeBuffer* const second = pool_.Acquire(70'000);
+  LargeBuffer* const second = pool_.Acquire(70'000, kClient);
   EXPECT_EQ(second, first);
   pool_.Release(second);
 }
 
 TEST_F(LargePoolTest, TheLimitHoldsAndKeptBuffersMakeRoom) {
   std::vector<LargeBuffer*> all;
-  while (LargeBuffer* buffer = pool_.Acquire(kMiB)) all.push_back(buffer);
+  while (LargeBuffer* buffer = pool_.Acquire(kMiB, kClient)) all.push_back(buffer);
   EXPECT_EQ(all.size(), 64u);
   EXPECT_EQ(pool_.in_use_bytes(), 64 * kMiB);
   for (LargeBuffer* buffer : all) pool_.Release(buffer);
   EXPECT_EQ(pool_.kept_bytes(), 64 * kMiB);
-  LargeBuffer* const whole = pool_.Acquire(64 * kMiB);
+  LargeBuffer* const whole = pool_.Acquire(64 * kMiB, kClient);
   ASSERT_NE(whole, nullptr);
   EXPECT_EQ(pool_.kept_bytes(), 0u);
   pool_.Release(whole);
 }
 
 TEST_F(LargePoolTest, ClaimsAreServedInTheirOrderAndBeforeOthers) {
-  LargeBuffer* const whole = pool_.Acquire(64 * kMiB);
+  LargeBuffer* const whole = pool_.Acquire(64 * kMiB, kClient);
   Claim large, small;
-  EXPECT_EQ(pool_.AcquireOrWait(32 * kMiB, &large), nullptr);
-  EXPECT_EQ(pool_.AcquireOrWait(16 * 1024, &small), nullptr);
-  EXPECT_EQ(pool_.Acquire(1), nullptr) << "claims wait";
+  EXPECT_EQ(pool_.AcquireOrWait(32 * kMiB, kClient, &large), nullptr);
+  EXPECT_EQ(pool_.AcquireOrWait(16 * 1024, kClient, &small), nullptr);
+  EXPECT_EQ(pool_.Acquire(1, kClient), nullptr) << "claims wait";
   pool_.Release(whole);
   ASSERT_NE(large.buffer, nullptr);
   ASSERT_NE(small.buffer, nullptr);
@@ -83,14 +84,14 @@ TEST_F(LargePoolTest, ClaimsAreServedInTheirOrderAndBeforeOthers) {
 
 // A connection that has many messages claims again as soon as it was served.
 TEST_F(LargePoolTest, WhoClaimsAgainStandsBehindThoseThatWait) {
-  LargeBuffer* const whole = pool_.Acquire(64 * kMiB);
+  LargeBuffer* const whole = pool_.Acquire(64 * kMiB, kClient);
   Claim busy, other;
-  EXPECT_EQ(pool_.AcquireOrWait(64 * kMiB, &busy), nullptr);
-  EXPECT_EQ(pool_.AcquireOrWait(64 * kMiB, &other), nullptr);
+  EXPECT_EQ(pool_.AcquireOrWait(64 * kMiB, kClient, &busy), nullptr);
+  EXPECT_EQ(pool_.AcquireOrWait(64 * kMiB, kClient, &other), nullptr);
   pool_.Release(whole);
   LargeBuffer* const first = std::exchange(busy.buffer, nullptr);
   ASSERT_NE(first, nullptr);
-  EXPECT_EQ(pool_.AcquireOrWait(64 * kMiB, &busy), nullptr);
+  EXPECT_EQ(pool_.AcquireOrWait(64 * kMiB, kClient, &busy), nullptr);
   pool_.Release(first);
   EXPECT_EQ(busy.calls, 1);
   ASSERT_NE(other.buffer, nullptr);
@@ -100,10 +101,10 @@ TEST_F(LargePoolTest, WhoClaimsAgainStandsBehindThoseThatWait) {
 }
 
 TEST_F(LargePoolTest, AWithdrawnClaimLetsTheNextOnePass) {
-  LargeBuffer* const half = pool_.Acquire(32 * kMiB);
+  LargeBuffer* const half = pool_.Acquire(32 * kMiB, kClient);
   Claim too_large, fits;
-  EXPECT_EQ(pool_.AcquireOrWait(64 * kMiB, &too_large), nullptr);
-  EXPECT_EQ(pool_.AcquireOrWait(kMiB, &fits), nullptr);
+  EXPECT_EQ(pool_.AcquireOrWait(64 * kMiB, kClient, &too_large), nullptr);
+  EXPECT_EQ(pool_.AcquireOrWait(kMiB, kClient, &fits), nullptr);
   pool_.Withdraw(&too_large);
   EXPECT_EQ(too_large.calls, 0);
   ASSERT_NE(fits.buffer, nullptr);
@@ -112,8 +113,8 @@ TEST_F(LargePoolTest, AWithdrawnClaimLetsTheNextOnePass) {
 }
 
 TEST_F(LargePoolTest, WatchersAreToldOnce) {
-  LargeBuffer* const first = pool_.Acquire(1);
-  LargeBuffer* const second = pool_.Acquire(1);
+  LargeBuffer* const first = pool_.Acquire(1, kClient);
+  LargeBuffer* const second = pool_.Acquire(1, kClient);
   Watcher watcher;
   pool_.Watch(&watcher);
   pool_.Watch(&watcher);
@@ -126,14 +127,15 @@ TEST_F(LargePoolTest, WatchersAreToldOnce) {
 TEST(LargePoolReserveTest, SmallBuffersDoNotWaitForLargeOnesNorStarveThem) {
   LargePool pool(/*domain=*/nullptr, 256 * kMiB);
   std::vector<LargeBuffer*> large, small;
-  while (LargeBuffer* buffer = pool.Acquire(64 * kMiB)) large.push_back(buffer);
+  uint64_t client = 0;
+  while (LargeBuffer* buffer = pool.Acquire(64 * kMiB, ++client)) large.push_back(buffer);
   EXPECT_EQ(large.size(), 3u);
   Claim claim;
-  EXPECT_EQ(pool.AcquireOrWait(64 * kMiB, &claim), nullptr);
-  while (LargeBuffer* buffer = pool.Acquire(kMiB)) small.push_back(buffer);
+  EXPECT_EQ(pool.AcquireOrWait(64 * kMiB, client, &claim), nullptr);
+  while (LargeBuffer* buffer = pool.Acquire(kMiB, ++client)) small.push_back(buffer);
   EXPECT_EQ(small.size(), 32u) << "an eighth of the pool, while a large one waits";
   Claim small_claim;
-  EXPECT_EQ(pool.AcquireOrWait(kMiB, &small_claim), nullptr);
+  EXPECT_EQ(pool.AcquireOrWait(kMiB, ++client, &small_claim), nullptr);
   pool.Release(large.back());
   ASSERT_NE(claim.buffer, nullptr);
   large.back() = claim.buffer;
@@ -144,6 +146,114 @@ TEST(LargePoolReserveTest, SmallBuffersDoNotWaitForLargeOnesNorStarveThem) {
   pool.Release(small_claim.buffer);
 }
 
+// --- clients -------------------------------------------------------------------------------------
+
+class LargePoolClientsTest : public testing::Test {
+ protected:
+  static constexpr uint64_t kBusy = 7;
+  static constexpr uint64_t kOther = 8;
+
+  ~LargePoolClientsTest() override {
+    for (LargeBuffer* buffer : taken_) pool_.Release(buffer);
+    pool_.CheckInvariants();
+  }
+  // All that this client gets.
+  size_t TakeAll(uint64_t client, size_t bytes) {
+    size_t count = 0;
+    while (LargeBuffer* buffer = pool_.Acquire(bytes, client)) {
+      taken_.push_back(buffer);
+      ++count;
+    }
+    return count;
+  }
+  void ReleaseOne() {
+    LargeBuffer* const last = taken_.back();
+    taken_.pop_back();
+    pool_.Release(last);
+  }
+
+  LargePool pool_{/*domain=*/nullptr, 256 * kMiB};
+  std::vector<LargeBuffer*> taken_;
+};
+
+// 40 connections of one client, whose messages could not be read, had all of it.
+TEST_F(LargePoolClientsTest, OneThatHasAllItCanLeavesTheLargestMessageAndSmallOnes) {
+  EXPECT_EQ(TakeAll(kBusy, 64 * kMiB), 2u);
+  TakeAll(kBusy, kMiB);
+  EXPECT_EQ(pool_.in_use_bytes(), 160 * kMiB);
+  EXPECT_EQ(TakeAll(kOther, 64 * kMiB), 1u);
+  EXPECT_EQ(TakeAll(kBusy, 16 * 1024), 0u);
+  EXPECT_GT(TakeAll(kOther, kMiB), 1u);
+}
+
+TEST_F(LargePoolClientsTest, WhatItClaimsBeyondThatIsInNobodysWay) {
+  EXPECT_EQ(TakeAll(kBusy, 64 * kMiB), 2u);
+  Claim large, small;
+  EXPECT_EQ(pool_.AcquireOrWait(64 * kMiB, kBusy, &large), nullptr);
+  TakeAll(kBusy, kMiB);
+  EXPECT_EQ(pool_.AcquireOrWait(kMiB, kBusy, &small), nullptr);
+  EXPECT_EQ(TakeAll(kOther, 64 * kMiB), 1u) << "not behind the large claim";
+  EXPECT_GT(TakeAll(kOther, kMiB), 1u) << "not behind the small one";
+  EXPECT_EQ(large.calls + small.calls, 0);
+  while (!taken_.empty()) ReleaseOne();
+  ASSERT_NE(large.buffer, nullptr);
+  ASSERT_NE(small.buffer, nullptr);
+  pool_.Release(large.buffer);
+  pool_.Release(small.buffer);
+}
+
+// More than are looked at with one release, and nothing is released behind the last one.
+TEST_F(LargePoolClientsTest, ThousandsOfClaimsAreAllServed) {
+  EXPECT_EQ(TakeAll(kBusy, 64 * kMiB), 2u);
+  TakeAll(kBusy, 16 * 1024);
+  std::vector<Claim> claims(2000);
+  for (Claim& claim : claims) {
+    ASSERT_EQ(pool_.AcquireOrWait(16 * 1024, kBusy, &claim), nullptr);
+  }
+  while (!taken_.empty()) ReleaseOne();
+  for (size_t served = 0; served < claims.size();) {
+    const size_t before = served;
+    for (Claim& claim : claims) {
+      if (claim.buffer == nullptr) continue;
+      pool_.Release(std::exchange(claim.buffer, nullptr));
+      ++served;
+    }
+    ASSERT_GT(served, before) << "nobody is served any more";
+  }
+  for (const Claim& claim : claims) ASSERT_EQ(claim.calls, 1);
+}
+
+TEST_F(LargePoolClientsTest, AClaimApartThatIsWithdrawnIsForgotten) {
+  EXPECT_EQ(TakeAll(kBusy, 64 * kMiB), 2u);
+  Claim claim;
+  EXPECT_EQ(pool_.AcquireOrWait(64 * kMiB, kBusy, &claim), nullptr);
+  pool_.Withdraw(&claim);
+  while (!taken_.empty()) ReleaseOne();
+  EXPECT_EQ(claim.calls, 0);
+}
+
+// Over shared memory each message that waits has a region, of which there are 4,096 for all.
+TEST_F(LargePoolClientsTest, BuffersAreBoundedByTheirNumberToo) {
+  const size_t busy = TakeAll(kBusy, 1);
+  EXPECT_EQ(busy, 1280u) << "five eighths, as of the bytes";
+  const size_t other = TakeAll(kOther, 1);
+  EXPECT_GT(other, 0u);
+  for (uint64_t client = 100; client < 200; ++client) TakeAll(client, 1);
+  EXPECT_LE(taken_.size(), LargePool::kMaxBuffers);
+}
+
+// What a program keeps of a client's messages is the program's to end.
+TEST_F(LargePoolClientsTest, LentBuffersAreInNobodysPart) {
+  std::vector<std::shared_ptr<const void>> lent;
+  for (int i = 0; i < 4; ++i) {
+    LargeBuffer* const buffer = pool_.Acquire(32 * kMiB, kBusy);
+    ASSERT_NE(buffer, nullptr);
+    lent.push_back(pool_.Lend(buffer));
+    ASSERT_NE(lent.back(), nullptr);
+  }
+  EXPECT_EQ(TakeAll(kBusy, 64 * kMiB), 1u);
+}
+
 // --- lending -------------------------------------------------------------------------------------
 
 class LentBuffersTest : public testing::Test {
@@ -152,7 +262,7 @@ class LentBuffersTest : public testing::Test {
   LentBuffersTest() : pool_(std::in_place, /*domain=*/nullptr, kLimit) {}
 
   std::shared_ptr<const void> Lend(size_t bytes) {
-    LargeBuffer* const buffer = pool_->Acquire(bytes);
+    LargeBuffer* const buffer = pool_->Acquire(bytes, kClient);
     std::shared_ptr<const void> lent = pool_->Lend(buffer);
     if (lent == nullptr) pool_->Release(buffer);
     pool_->CheckInvariants();
@@ -163,12 +273,12 @@ class LentBuffersTest : public testing::Test {
 };
 
 TEST_F(LentBuffersTest, ALentBufferIsNobodyElsesUntilItIsBack) {
-  LargeBuffer* const buffer = pool_->Acquire(kMiB);
+  LargeBuffer* const buffer = pool_->Acquire(kMiB, kClient);
   buffer->memory.front() = std::byte{7};
   std::shared_ptr<const void> lent = pool_->Lend(buffer);
   ASSERT_NE(lent, nullptr);
   EXPECT_EQ(lent.get(), buffer->memory.data());
-  LargeBuffer* const other = pool_->Acquire(kMiB);
+  LargeBuffer* const other = pool_->Acquire(kMiB, kClient);
   EXPECT_NE(other, buffer);
   pool_->Release(other);
   EXPECT_EQ(*static_cast<const std::byte*>(lent.get()), std::byte{7});
@@ -177,7 +287,7 @@ TEST_F(LentBuffersTest, ALentBufferIsNobodyElsesUntilItIsBack) {
   lent.reset();
   EXPECT_EQ(pool_->lent_bytes(), kMiB);
   copy.reset();
-  LargeBuffer* const again = pool_->Acquire(kMiB);
+  LargeBuffer* const again = pool_->Acquire(kMiB, kClient);
   EXPECT_TRUE(again == buffer || again == other);
   EXPECT_EQ(pool_->lent_bytes(), 0u);
   pool_->Release(again);
@@ -189,7 +299,7 @@ TEST_F(LentBuffersTest, HalfOfThePoolIsLentAndNoMore) {
   while (std::shared_ptr<const void> one = Lend(32 * kMiB)) lent.push_back(std::move(one));
   EXPECT_EQ(lent.size(), 4u);
   EXPECT_EQ(pool_->lent_bytes(), kLimit / 2);
-  LargeBuffer* const whole = pool_->Acquire(64 * kMiB);
+  LargeBuffer* const whole = pool_->Acquire(64 * kMiB, kClient);
   ASSERT_NE(whole, nullptr) << "messages still fit";
   pool_->Release(whole);
   lent.pop_back();
@@ -198,13 +308,13 @@ TEST_F(LentBuffersTest, HalfOfThePoolIsLentAndNoMore) {
 
 TEST(LargePoolLendTest, APoolOfOneMessageLendsNothing) {
   LargePool pool(/*domain=*/nullptr, LargePool::kLargestBytes);
-  LargeBuffer* const buffer = pool.Acquire(1);
+  LargeBuffer* const buffer = pool.Acquire(1, kClient);
   EXPECT_EQ(pool.Lend(buffer), nullptr);
   pool.Release(buffer);
 }
 
 TEST_F(LentBuffersTest, ALentBufferOutlivesThePool) {
-  LargeBuffer* const buffer = pool_->Acquire(kMiB);
+  LargeBuffer* const buffer = pool_->Acquire(kMiB, kClient);
   buffer->memory.back() = std::byte{9};
   const std::byte* const last = &buffer->memory.back();
   std::shared_ptr<const void> lent = pool_->Lend(buffer);
@@ -221,11 +331,11 @@ TEST_F(LentBuffersTest, BuffersComeBackFromOtherThreads) {
     for (int i = 0; i < kThreads; ++i) {
       threads.emplace_back([lent = Lend(16 << 10)]() mutable { lent.reset(); });
     }
-    LargeBuffer* const own = pool_->Acquire(1);
+    LargeBuffer* const own = pool_->Acquire(1, kClient);
     pool_->Release(own);
     for (std::thread& thread : threads) thread.join();
   }
-  LargeBuffer* const last = pool_->Acquire(1);
+  LargeBuffer* const last = pool_->Acquire(1, kClient);
   EXPECT_EQ(pool_->lent_bytes(), 0u);
   pool_->Release(last);
   pool_->CheckInvariants();

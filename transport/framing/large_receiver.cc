@@ -18,10 +18,11 @@ LargeReceiver::LargeReceiver(Host* host, const LargePatience& patience)
   for (Incoming& incoming : ring_) incoming.receiver = this;
 }
 
-void LargeReceiver::Start(FramingDomain* domain, Link* link, Seal* seal) {
+void LargeReceiver::Start(FramingDomain* domain, Link* link, uint64_t client, Seal* seal) {
   WEFT_CHECK(!active_);  // Ours: Cease() comes first
   domain_ = domain;
   link_ = link;
+  client_ = client;
   seal_ = seal;
   offered_ = reading_ = delivered_ = done_ = 0;
   reading_bytes_ = opened_bytes_ = 0;
@@ -85,7 +86,7 @@ void LargeReceiver::PostPossibleReads() {
     Incoming& incoming = At(reading_);
     if (!MayRead(incoming.offer.length)) return;  // OnRead() comes back
     if (incoming.buffer == nullptr) {
-      incoming.buffer = pool.AcquireOrWait(incoming.offer.length, this);
+      incoming.buffer = pool.AcquireOrWait(incoming.offer.length, client_, this);
       if (incoming.buffer == nullptr) {
         // Nobody would ever release what this claim waits for.
         if (pool.in_use_bytes() == pool.lent_bytes()) pool.Withdraw(this), OnBuffer(nullptr);

@@ -15,7 +15,8 @@
 //   cannot be delivered.
 // Invariants: done <= delivered <= reading <= offered <= done + kLargeOutstanding. Bytes of the
 //   messages from delivered to reading <= TransferTable::fetched_bytes, or it is one message: so
-//   much of the pool one connection can hold, and with a claim that waits, no more.
+//   much of the pool one connection can hold, and with a claim that waits, no more. Its client
+//   leaves others room (large_pool.h).
 #pragma once
 
 #include <array>
@@ -60,8 +61,9 @@ class LargeReceiver : private LargeClaim, private Timer {
   LargeReceiver(const LargeReceiver&) = delete;
   LargeReceiver& operator=(const LargeReceiver&) = delete;
 
-  // `seal`: of messages; null: they are not sealed. It outlives Stop(). REQUIRES: stopped, or new.
-  void Start(FramingDomain* domain, Link* link, Seal* seal = nullptr);
+  // `client`: PathInfo::client of the peer. `seal`: of messages; null: they are not sealed. It
+  // outlives Stop(). REQUIRES: stopped, or new.
+  void Start(FramingDomain* domain, Link* link, uint64_t client, Seal* seal = nullptr);
 
   // `tag`: of a sealed message, else empty. False: out of order, too many, too large, empty, or not
   // in memory that a provider reads: the peer broke the protocol.
@@ -126,6 +128,7 @@ class LargeReceiver : private LargeClaim, private Timer {
   FramingDomain* domain_ = nullptr;
   Link* link_ = nullptr;
   Seal* seal_ = nullptr;
+  uint64_t client_ = 0;
   bool active_ = false;
   bool wipes_ = false;  // a read that has succeeded may not have written all of its buffer
   bool has_more_to_open_ = false;

@@ -27,25 +27,11 @@ std::byte* LargeSender::Reserve(size_t bytes) {
   if (full()) return nullptr;
   LargePool& pool = domain_->send_pool();
   if (held_bytes_ > 0 && held_bytes_ + bytes > pool.limit_bytes() / 4) return nullptr;
-  if (!domain_->large_messages().HasRoom(client_, 1, FramingDomain::kMaxLargeMessages) ||
-      !domain_->large_bytes().HasRoom(client_, bytes, pool.limit_bytes())) {
-    return nullptr;
-  }
-  reserved_ = pool.Acquire(bytes);
-  if (reserved_ == nullptr) return nullptr;
-  domain_->large_messages().Take(client_, 1);
-  domain_->large_bytes().Take(client_, reserved_->memory.size());
-  return reserved_->memory.data();
+  reserved_ = pool.Acquire(bytes, client_);
+  return reserved_ == nullptr ? nullptr : reserved_->memory.data();
 }
 
-void LargeSender::Abandon() { Release(std::exchange(reserved_, nullptr)); }
-
-// The pool comes last: it tells those who wait for room.
-void LargeSender::Release(LargeBuffer* buffer) {
-  domain_->large_messages().Give(client_, 1);
-  domain_->large_bytes().Give(client_, buffer->memory.size());
-  domain_->send_pool().Release(buffer);
-}
+void LargeSender::Abandon() { domain_->send_pool().Release(std::exchange(reserved_, nullptr)); }
 
 absl::StatusOr<LargeOffer> LargeSender::Commit(size_t bytes) {
   WEFT_ASSIGN_OR_RETURN(auto region, Register(*reserved_, bytes));
@@ -148,7 +134,7 @@ void LargeSender::Stop() {
 void LargeSender::Free(Offered& offered) {
   offered.region.reset();
   held_bytes_ -= offered.buffer->memory.size();
-  Release(std::exchange(offered.buffer, nullptr));
+  domain_->send_pool().Release(std::exchange(offered.buffer, nullptr));
 }
 
 }  // namespace weft

@@ -20,8 +20,8 @@
 //   false from OnDone(); one that takes nothing ends the connection (Host::OnOfferOverdue).
 // Invariants: answered <= offered <= ready <= committed <= answered + kLargeOutstanding; of the
 //   messages with one place in the ring, at most the last has not been reclaimed. One connection
-//   has a quarter of the pool at most, or one message; one client leaves an eighth of it, and of
-//   the engine's large messages, to others (client_shares.h).
+//   has a quarter of the pool at most, or one message; its client leaves others room, too
+//   (large_pool.h).
 #pragma once
 
 #include <array>
@@ -144,7 +144,6 @@ class LargeSender : private Timer {
   Offered& TakeReserved();
   void OnReclaimed(Offered& offered);
   void Free(Offered& offered);
-  void Release(LargeBuffer* buffer);
 
   Host* const host_;
   const LargePatience patience_;

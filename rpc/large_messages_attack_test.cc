@@ -1,5 +1,5 @@
-// One client with several connections that asks for large replies and takes none: what they lie in
-// is shared, and others have a part of it.
+// One client with several connections that asks for large replies and takes none, or offers large
+// requests and lets none be read: the memory for them is shared, and others have a part of it.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -25,9 +25,9 @@ namespace {
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr uint16_t kMake = 4;  // the number of Probe/Make
 
-class LargeRepliesAttackTest : public RpcTest {
+class LargeMessagesAttackTest : public RpcTest {
  protected:
-  ~LargeRepliesAttackTest() override {
+  ~LargeMessagesAttackTest() override {
     for (RawPeer& peer : hostile_) {
       if (peer.connection != nullptr) peer.connection->Close("done");
     }
@@ -48,6 +48,13 @@ class LargeRepliesAttackTest : public RpcTest {
     size.set_bytes(bytes);
     peer.Send(Request({slot, 1}, kMake, size.SerializeAsString()));
   }
+  void Offer(RawPeer& peer, size_t bytes) {
+    const absl::StatusOr<std::byte*> frame = peer.connection->Reserve(bytes);
+    ASSERT_TRUE(frame.ok()) << frame.status();
+    EncodeRequest({{0, 1}, /*method=*/0, 0}, *frame);
+    peer.connection->Commit(bytes);
+    peer.connection->Flush();
+  }
   // An honest client has its replies all the same, on the connection that it has.
   void ExpectServed(size_t bytes) {
     for (int round = 0; round < 3; ++round) {
@@ -65,7 +72,7 @@ class LargeRepliesAttackTest : public RpcTest {
 
 // Six connections had the whole pool for a minute, and the honest client was ended as one that took
 // no replies, which waited for the pool.
-TEST_F(LargeRepliesAttackTest, SixConnectionsOfOneClientDoNotHaveTheWholePool) {
+TEST_F(LargeMessagesAttackTest, SixConnectionsOfOneClientDoNotHaveTheWholePool) {
   Start();
   for (int i = 0; i < 6; ++i) Dial();
   network_.SlowDown("hostile", /*ns_per_batch=*/1000 * kNsPerSec);
@@ -79,7 +86,7 @@ TEST_F(LargeRepliesAttackTest, SixConnectionsOfOneClientDoNotHaveTheWholePool) {
   network_.SlowDown("hostile", 0);
 }
 
-TEST_F(LargeRepliesAttackTest, NorDoTheyWithinTheBoundsForTheInternet) {
+TEST_F(LargeMessagesAttackTest, NorDoTheyWithinTheBoundsForTheInternet) {
   ServerOptions options;
   options.max_connections_of_one = 16;
   options.limits.per_client = 64;
@@ -93,6 +100,22 @@ TEST_F(LargeRepliesAttackTest, NorDoTheyWithinTheBoundsForTheInternet) {
   network_.RunFor(100 * kNsPerMs);
   ExpectServed(20'000);
   network_.SlowDown("hostile", 0);
+}
+
+// 36 connections had all of the memory that requests are read into, until they were given up after
+// ten seconds, and began again.
+TEST_F(LargeMessagesAttackTest, RequestsThatCannotBeReadDoNotHoldUpThoseOfOthers) {
+  Start();
+  for (int i = 0; i < 36; ++i) Dial();
+  network_.StopAnswering("hostile");
+  for (int i = 0; i < 3; ++i) Offer(hostile_[i], 60 * kMiB);
+  Offer(hostile_[3], 20 * kMiB);
+  for (int i = 4; i < 36; ++i) Offer(hostile_[i], 900'000);
+  network_.RunFor(kNsPerMs);
+  const uint64_t start_ns = network_.clock().NowNs();
+  ExpectServed(100'000);
+  ExpectServed(60 * kMiB);
+  EXPECT_LT(network_.clock().NowNs() - start_ns, kNsPerSec);
 }
 
 // Over shared memory each large message has a region that its receiver reads. 4,096 replies had all
