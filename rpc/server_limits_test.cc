@@ -181,7 +181,8 @@ TEST_F(ServerConnectionsTest, WhoLeavesRunningCallsBehindFindsAnEndOfPlaces) {
   }
   EXPECT_EQ(server_->stats().connections, 4u);
   EXPECT_FALSE(LeaveACallBehind("client4"));
-  EXPECT_NE(left_.back().status->ToString().find("ServerOptions::max_connections"),
+  EXPECT_NE(left_.back().status->ToString().find("whose calls still run, for which there is as "
+                                                 "much again: the server has all 4 connections"),
             std::string::npos)
       << *left_.back().status;
   EndCallsThatWereLeft();
@@ -198,7 +199,7 @@ TEST_F(ServerConnectionsTest, WhoLeavesRunningCallsBehindLeavesPlacesToOthers) {
   StartServer(options);
   for (int i = 0; i < 40; ++i) LeaveACallBehind("greedy");
   EXPECT_EQ(service_.held.size(), 16u) << "of 32, where more than 16 are not of one with a number";
-  EXPECT_NE(left_.back().status->ToString().find("ServerOptions::max_connections_of_one"),
+  EXPECT_NE(left_.back().status->ToString().find("16 connections of this client, and takes 4"),
             std::string::npos)
       << *left_.back().status;
   ExpectServedAt("other");

@@ -26,7 +26,8 @@ namespace weft {
 // INVALID_ARGUMENT: a number out of bounds, by its name.
 absl::Status CheckConnectionQuota(const ListenOptions& options);
 
-// Whether this client can have one more of the listener's connections; these are up.
+// Whether this client can have one more of the connections that `options` permit; `up` are those
+// that count now.
 absl::Status CheckRoomForClient(const ListenOptions& options, const ClientShares& up,
                                 uint64_t client);
 

@@ -16,6 +16,7 @@
 #include "rpc/wire/frame.h"
 #include "rpc/wire/hello.pb.h"
 #include "rpc/wire/status_text.h"
+#include "transport/connection_quota.h"
 
 namespace weft {
 namespace {
@@ -24,23 +25,6 @@ namespace {
 // and whose calls still run. Higher: clients that connect again while handlers are slow are refused
 // later, and hostile ones make a server keep more.
 constexpr uint32_t kConnectionsForPlace = 2;
-
-// Whether a client may have one more, of those that are open and those that have closed with calls
-// that still run.
-absl::Status CheckPlacesOfOne(const ServerOptions& options, const ClientShares& connections,
-                              uint64_t client) {
-  const uint64_t of_client = connections.Of(client);
-  const uint64_t of_one = uint64_t{kConnectionsForPlace} * options.max_connections_of_one;
-  const uint64_t all = uint64_t{kConnectionsForPlace} * options.max_connections;
-  if (of_one == 0 ? connections.HasRoom(client, 1, all) : of_client < of_one) {
-    return absl::OkStatus();
-  }
-  return absl::ResourceExhaustedError(
-      StrCat("the server has ", connections.all(), " connections, ", of_client,
-             " of this client, that are open, or closed with calls that still run; ",
-             of_one == 0 ? "the rest is for clients with fewer, by ServerOptions::max_connections"
-                         : "it takes twice ServerOptions::max_connections_of_one of one"));
-}
 
 // Descriptors that this process has now; 0: it cannot be told.
 uint64_t OpenDescriptors() {
@@ -426,15 +410,15 @@ void ServerCore::AddStats(bool waits, ServerStats* sum) {
 
 absl::StatusOr<ConnectionHandler*> ServerCore::OnIncoming(Connection& connection) {
   if (draining()) return absl::UnavailableError("the server is shutting down");
-  // Who closes a connection has its place back, and what it has left behind runs on.
-  if (stats_.connections / kConnectionsForPlace >= options_.max_connections) {
-    return absl::ResourceExhaustedError(StrCat(
-        "the server has ", uint32_t{stats_.connections},
-        " connections that are open, or closed with calls that still run: ", kConnectionsForPlace,
-        " times ServerOptions::max_connections"));
-  }
+  // Who closes a connection has its place back, and what it has left behind runs on. (No engine
+  // ever has so many connections that the products were too large.)
   if (stats_.connections >= options_.max_connections) {
-    WEFT_RETURN_IF_ERROR(CheckPlacesOfOne(options_, shares_, connection.path().client));
+    ListenOptions places;
+    places.max_connections = kConnectionsForPlace * options_.max_connections;
+    places.max_connections_of_one = kConnectionsForPlace * options_.max_connections_of_one;
+    WEFT_RETURN_IF_ERROR(Annotate(
+        CheckRoomForClient(places, shares_, connection.path().client),
+        "with those that have closed and whose calls still run, for which there is as much again"));
   }
   rpc::ClientHello hello;  // one that cannot be decoded is refused when it is open
   if (hello.ParseFromString(connection.peer_hello()) && hello.has_peer()) {

@@ -30,7 +30,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "core/counters.h"
 #include "transport/control/handshake.h"
 #include "transport/control/path_policy.h"
 #include "transport/control/shared_listener.h"
@@ -51,12 +50,12 @@ struct ListenerState {
         shared(std::move(shared)) {}
 
   // Whether this client (SharedListener::KeyOf()) can have one more connection.
-  absl::Status CheckRoom(uint64_t client_key) {
-    return Counted(shared->CheckRoom(options, client_key));
+  absl::Status CheckRoom(uint64_t client_key) const {
+    return shared->CheckRoom(options, client_key);
   }
   // Its path is up: the same, and it has it until EndConnection().
   absl::Status TakeConnection(uint64_t client_key) {
-    return Counted(shared->TakeConnection(options, client_key));
+    return shared->TakeConnection(options, client_key);
   }
   void EndConnection(uint64_t client_key) { shared->EndConnection(client_key); }
 
@@ -69,20 +68,13 @@ struct ListenerState {
   // With the listeners of other engines at this address: among them it has this number.
   const std::shared_ptr<SharedListener> shared;
   uint32_t number = 0;
-  // Clients for which there was no connection: counted here. Null: nowhere.
-  Counter* connections_refused = nullptr;
-  // Of clients that could not prove who they are the log has a line in kRefusalLogNs.
+  // Of clients that could not prove who they are, or for which there was no room, the log has a
+  // line in kRefusalLogNs.
   uint64_t next_refusal_log_ns = 0;
   uint64_t refusals_not_logged = 0;
   // Handshakes whose client may present itself at the local socket, by the nonce's first half. At
   // most one for each handshake (newcomers.h).
   std::unordered_map<uint64_t, AcceptHandshake*> awaited;
-
- private:
-  absl::Status Counted(absl::Status room) {
-    if (!room.ok() && connections_refused != nullptr) connections_refused->Increment();
-    return room;
-  }
 };
 
 class AcceptHandshake {

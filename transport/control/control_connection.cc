@@ -265,6 +265,7 @@ void ControlConnection::RunHandshake() {
     if (LacksSecurity()) {
       const absl::Status why = absl::FailedPreconditionError(
           "the server requires TLS: set `security` in the client's options (SecurityOptions)");
+      context_->tls->CountRefused();
       TellRefused(why);
       // Ours: it has a listener, and its handshake goes on
       return Perform(std::get<AcceptHandshake>(handshake_).Refuse(why));
@@ -285,7 +286,10 @@ void ControlConnection::RunHandshake() {
     return HandOverSocket(greeting == ControlFrameReader::Greeting::kJoin);
   }
   const absl::Status why = Annotate(socket_->ended(), "during the handshake");
-  if (LacksSecurity() && !absl::IsUnavailable(why)) TellRefused(why);
+  if (LacksSecurity() && !absl::IsUnavailable(why)) {
+    context_->tls->CountRefused();
+    TellRefused(why);
+  }
   if (socket_->gone()) return Finish(why, /*peer_dead=*/true, std::nullopt);
   Perform(Ask([&](auto& handshake) { return handshake.OnProtocolError(why, greeting); }));
 }
@@ -295,7 +299,6 @@ bool ControlConnection::LacksSecurity() const {
 }
 
 void ControlConnection::TellRefused(const absl::Status& why) {
-  context_->tls->CountRefused();
   const uint64_t now_ns = context_->now_ns();
   if (now_ns < listener_->next_refusal_log_ns) {
     ++listener_->refusals_not_logged;
@@ -379,6 +382,10 @@ void ControlConnection::Perform(HandshakeStep step) {
     case HandshakeStep::Decision::kOpen:
       return Open(step.peer_limits);
     case HandshakeStep::Decision::kEnd:
+      if (listener_ != nullptr && absl::IsResourceExhausted(step.why)) {
+        context_->connections_refused.Increment();
+        TellRefused(step.why);
+      }
       return Finish(step.why, /*peer_dead=*/false, std::nullopt);
   }
 }

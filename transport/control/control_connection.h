@@ -82,10 +82,9 @@ struct ControlContext {
   Newcomers* newcomers = nullptr;
   PeerGroups* peers = nullptr;
   SharedTls* tls = nullptr;
-  // Clients for which there was no connection (connection_quota.h).
-  Counter connections_refused;
-  Counter hung_up;        // who had, before anything was made of them (network_listener.h)
-  Counter joins_refused;  // sockets that no link has waited for
+  Counter connections_refused;  // clients for which there was no room
+  Counter hung_up;              // who had, before anything was made of them (network_listener.h)
+  Counter joins_refused;        // sockets that no link has waited for
   // Sockets for other engines, which those had no room for (shared_listener.h).
   Counter handovers_refused;
   Counter accepted;  // connections of listeners that have not ended, with strangers
@@ -187,7 +186,7 @@ class ControlConnection final : public ListNode<ReadyTag>,
   bool has_security() const { return credentials_ != nullptr; }
   // The peer has to prove who it is, and has not done so.
   bool LacksSecurity() const;
-  // For the log: such a peer is sent away.
+  // For the log: a client is sent away.
   void TellRefused(const absl::Status& why);
   PeerIdentity IdentityOver(PathKind path) const;
   bool close_requested() const;

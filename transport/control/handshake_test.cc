@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "core/clock.h"
-#include "core/counters.h"
 #include "gtest/gtest.h"
 #include "transport/control/accept_handshake.h"
 #include "transport/control/dial_handshake.h"
@@ -287,7 +286,6 @@ class AcceptHandshakeTest : public testing::Test {
                   *ReadPathPolicy(DialOptions({PathKind::kShm, PathKind::kTcp})),
                   std::make_shared<SharedListener>(/*load=*/nullptr)) {
     listener_.local_socket = "weft-test";
-    listener_.connections_refused = &refused_;
     Restart();
   }
   static LinkOptions DialOptions(std::vector<PathKind> paths) {
@@ -337,7 +335,6 @@ class AcceptHandshakeTest : public testing::Test {
 
   NoAcceptor acceptor_;
   Side side_;
-  Counter refused_;
   ListenerState listener_;
   std::unique_ptr<AcceptHandshake> accept_;
 };
@@ -423,7 +420,6 @@ TEST_F(AcceptHandshakeTest, AWrongHelloIsRefused) {
 
   TakeAllConnections();
   EXPECT_TRUE(absl::IsResourceExhausted(Greet(Hello()).why));
-  EXPECT_EQ(refused_.value(), 1u);
   EndAllConnections();
   listener_.acceptor = nullptr;
   EXPECT_TRUE(absl::IsUnavailable(Greet(Hello()).why));

@@ -411,6 +411,34 @@ TEST_F(HostileClientTest, OneHostThatTakesAllItCanLeavesConnectionsToOthers) {
   EXPECT_TRUE(again->opened()) << again->why();
 }
 
+// Whom the server refused because those of its connections that had closed left calls running was
+// not counted; and of nobody who was refused for want of room the log had a line.
+TEST_F(HostileClientTest, WhoFindsNoRoomIsCountedAndNamedInTheLog) {
+  std::string log;
+  SetLogSink([&log](const LogRecord& record) { log.append(record.text).append("\n"); },
+             LogLevel::kWarning);
+  const auto expect_refused = [&](uint64_t times, const std::string& words) {
+    NetworkEnd* const end = Dial();
+    ASSERT_TRUE(RunUntilDecided(*end));
+    EXPECT_TRUE(absl::IsResourceExhausted(end->why())) << end->why();
+    EXPECT_EQ(Counted("listener.connections_refused"), times);
+    EXPECT_TRUE(Contains(log, "a client is refused, 127.0.0.1:")) << log;
+    EXPECT_TRUE(Contains(log, words)) << log;
+    log.clear();
+  };
+  ListenOptions options;
+  options.max_connections = 1;
+  Listen("127.0.0.1:0", options);
+  acceptor_.refusal = absl::ResourceExhaustedError("too many have left calls behind");
+  expect_refused(1, "too many have left calls behind");
+  acceptor_.refusal = absl::OkStatus();
+  Listen("127.0.0.1:0", options);  // which has lines of its own
+  NetworkEnd* const taken = Dial();
+  ASSERT_TRUE(RunUntilDecided(*taken));
+  expect_refused(2, "the server has all 1 connections");
+  SetLogSink(nullptr);
+}
+
 // Behind a Unix socket a client is its user.
 TEST_F(HostileClientTest, OneUserHasNoMoreConnectionsThanItsNumber) {
   std::string folder = "/tmp/weft_hostile_XXXXXX";

@@ -47,7 +47,6 @@ uint64_t NetworkListener::descriptors_wanted() const {
 }
 
 absl::Status NetworkListener::Start() {
-  state_->connections_refused = &context_->connections_refused;
   if (state_->options.security.has_value()) {
     WEFT_ASSIGN_OR_RETURN(state_->credentials, context_->tls->CredentialsFor(
                                                    TlsRole::kServer, *state_->options.security));
