@@ -19,6 +19,11 @@ inline constexpr uint64_t kNsPerSec = 1'000'000'000;
 // A deadline that never comes (584 years from the clock's start).
 inline constexpr uint64_t kNever = ~uint64_t{0};
 
+// So many microseconds later; kNever if that is beyond all deadlines.
+constexpr uint64_t LaterByUs(uint64_t now_ns, uint64_t us) {
+  return us < (kNever - now_ns) / kNsPerUs ? now_ns + us * kNsPerUs : kNever;
+}
+
 class Clock {
  public:
   virtual ~Clock() = default;

@@ -14,6 +14,15 @@ TEST(RealClock, DoesNotRunBackwards) {
   }
 }
 
+TEST(Clock, ADeadlineThatIsTooFarNeverComes) {
+  constexpr uint64_t kMostUs = kNever / kNsPerUs;
+  EXPECT_EQ(LaterByUs(500, 0), 500u);
+  EXPECT_EQ(LaterByUs(500, 2), 2500u);
+  EXPECT_EQ(LaterByUs(0, kMostUs - 1), (kMostUs - 1) * kNsPerUs);
+  EXPECT_EQ(LaterByUs(kNsPerSec, kMostUs - 1), kNever);
+  EXPECT_EQ(LaterByUs(500, ~uint64_t{0}), kNever);
+}
+
 TEST(FakeClock, StandsStillUntilTold) {
   FakeClock clock(500);
   EXPECT_EQ(clock.NowNs(), 500u);

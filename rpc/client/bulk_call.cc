@@ -164,10 +164,7 @@ BulkCall::Arrival BulkCall::arrival(uint32_t window) const {
 
 bool BulkCall::WaitReclaimed(uint64_t timeout_us) {
   if (state() == State::kReclaimed || engine_.InTurn()) return state() == State::kReclaimed;
-  const uint64_t now_ns = engine_.clock().NowNs();
-  const uint64_t deadline_ns = timeout_us < (EngineCore::kNoDeadline - now_ns) / kNsPerUs
-                                   ? now_ns + timeout_us * kNsPerUs
-                                   : EngineCore::kNoDeadline;
+  const uint64_t deadline_ns = LaterByUs(engine_.clock().NowNs(), timeout_us);
   Waiter waiter;
   RunOnEngine(engine_, [&] {
     if (state() == State::kReclaimed) return engine_.Finish(waiter);

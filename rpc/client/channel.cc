@@ -481,11 +481,8 @@ uint32_t Channel::Bind(const ServiceDescriptor& service) {
 WEFT_INLINE void Channel::SetDeadline(ClientCall& call, const CallOptions& options) {
   const uint64_t timeout_us = options.timeout_us != 0 ? options.timeout_us : default_timeout_us_;
   if (timeout_us == 0) return;
-  // Beyond this the clock's nanoseconds would overflow; it is five hundred years.
-  constexpr uint64_t kLongestUs = uint64_t{1} << 54;
-  if (timeout_us > kLongestUs) return;
-  call.timeout_us = timeout_us;
-  call.deadline_ns = engine_.clock().NowNs() + timeout_us * kNsPerUs;
+  call.deadline_ns = LaterByUs(engine_.clock().NowNs(), timeout_us);
+  if (call.deadline_ns != kNever) call.timeout_us = timeout_us;
 }
 
 // A call that does not leave at once gets all it was given, and what it lends.

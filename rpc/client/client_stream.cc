@@ -56,10 +56,8 @@ void ClientStream::Begin(const Beginning& beginning) {
   request_.clear();
   end_status_ = status_ = absl::OkStatus();
   deadline_ns_ = kNever;
-  // Beyond this the clock's nanoseconds would overflow; it is five hundred years.
-  constexpr uint64_t kLongestUs = uint64_t{1} << 54;
-  if (beginning.timeout_us != 0 && beginning.timeout_us <= kLongestUs) {
-    deadline_ns_ = engine().clock().NowNs() + beginning.timeout_us * kNsPerUs;
+  if (beginning.timeout_us != 0) {
+    deadline_ns_ = LaterByUs(engine().clock().NowNs(), beginning.timeout_us);
   }
   if (beginning.context == nullptr || beginning.context->deadline_ns() >= deadline_ns_) return;
   deadline_ns_ = beginning.context->deadline_ns();

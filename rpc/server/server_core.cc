@@ -497,8 +497,7 @@ void ServerCore::StartShutdown(uint64_t grace_us) {
 
 void ServerCore::BeginShutdown(uint64_t grace_us) {
   const uint64_t now_ns = engine_.clock().NowNs();
-  const uint64_t most_us = (kNever - now_ns) / kNsPerUs;
-  grace_end_ns_ = grace_us < most_us ? now_ns + grace_us * kNsPerUs : kNever;
+  grace_end_ns_ = LaterByUs(now_ns, grace_us);
   if (!moved_ || grace_us == 0) return BeginToDrain();
   state_ = State::kMovesClients;
   moves_end_ns_ = now_ns + (grace_end_ns_ - now_ns) / 2;
