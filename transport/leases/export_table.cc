@@ -251,13 +251,13 @@ TableExport* ExportTable::Find(const RegionHandle& handle, uint32_t tenant) {
 bool ExportTable::CountLease(uint64_t client) {
   if (!leases_.HasRoom(client, 1, kMaxEngineLeases)) return false;
   leases_.Take(client, 1);
-  counters_.leases.Increment();
+  counters_.leases.Set(leases_.all());
   return true;
 }
 
 void ExportTable::UncountLease(uint64_t client) {
   leases_.Give(client, 1);
-  counters_.leases.Sub(1);
+  counters_.leases.Set(leases_.all());
 }
 
 }  // namespace weft
