@@ -46,11 +46,12 @@ absl::Status WriteRecord(const Descriptor& file, const LockRecord& record) {
 // locks, and the rest for connections, of which each has three at most.
 constexpr uint64_t kOpenFilesForEachLock = 12;
 
-uint64_t OpenFilesOf(const FileServiceOptions& options) {
-  if (options.max_open_files > 0) return options.max_open_files;
+FileServiceOptions WithOpenFiles(FileServiceOptions options) {
+  if (options.max_open_files > 0) return options;
   rlimit limit = {};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMaxOpenFiles;
-  return limit.rlim_cur / 4 * 3;
+  const bool is_known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0;
+  options.max_open_files = is_known ? limit.rlim_cur / 4 * 3 : kMaxOpenFiles;
+  return options;
 }
 
 std::optional<ServedFolder::Mode> ModeOf(wire::OpenRequest::Mode mode) {
@@ -91,12 +92,12 @@ FileService::FileService(ServedFolder& folder, LentFiles* lent, Engine& engine, 
     : folder_(folder),
       lent_(lent),
       engine_(engine),
-      options_(options),
+      options_(WithOpenFiles(options)),
       instance_(SecureRandom64() | 1),
       started_ns_(engine.clock().NowNs()),
-      open_files_("open files", OpenFilesOf(options)),
+      open_files_("open files", options_.max_open_files),
       held_locks_("locks",
-                  std::max<uint64_t>(kMaxLocks, OpenFilesOf(options) / kOpenFilesForEachLock)),
+                  std::max<uint64_t>(kMaxLocks, options_.max_open_files / kOpenFilesForEachLock)),
       sessions_(
           engine, buffers, [this](Session& session) { Reclaim(session); },
           [this](Session& session) {
