@@ -131,6 +131,8 @@ TEST(SharedListenerAloneTest, AClientIsWhomItHasProvedToBeOrItsUserOrItsHost) {
   EXPECT_FALSE(SharedListener::KeyOf(nobody, 1) == SharedListener::KeyOf(nobody, 2));
   EXPECT_EQ(SharedListener::KeyOf(nobody, 0x0100007F), SharedListener::KeyOf(nobody, 0x0B00007F))
       << "127.0.0.1 and 127.0.0.11 are one host, which has sixteen million such addresses";
+  EXPECT_EQ(SharedListener::KeyOf(nobody, 0x0100007F), SharedListener::KeyOf(nobody, 0))
+      << "and ::1, of whose first half nothing is left";
   PeerIdentity user;
   user.authentication = Authentication::kKernelCredentials;
   user.user_id = 1;

@@ -110,6 +110,27 @@ TEST(Socket, ConnectsOverBothInternetFamilies) {
   }
 }
 
+TEST(Socket, AHostIsTheSameByWhicheverSocketItComes) {
+  constexpr uint64_t kNumberOfIPv6Loopback = 0;  // the first half of ::1
+  const absl::StatusOr<Descriptor> both = ListenInternet(Only("[::]:0"));
+  const absl::StatusOr<Descriptor> only_v4 = ListenInternet(Only("127.0.0.1:0"));
+  if (!both.ok()) GTEST_SKIP() << "no IPv6 here: " << both.status();
+  ASSERT_TRUE(only_v4.ok()) << only_v4.status();
+  const auto host_seen = [](const Descriptor& listener, const std::string& host) {
+    const auto at = ParseServerAddress(LocalAddress(listener.get())->text());
+    const absl::StatusOr<Descriptor> client = StartDial(Only(StrCat(host, ":", at->port)));
+    EXPECT_TRUE(client.ok()) << client.status();
+    EXPECT_TRUE(WaitFor(listener.get(), POLLIN)) << host;
+    const absl::StatusOr<Descriptor> server = AcceptClient(listener.get());
+    EXPECT_TRUE(server.ok() && !PeerAddressText(server->get()).empty()) << host;
+    return PeerHost(server->get());
+  };
+  EXPECT_EQ(host_seen(*only_v4, "127.0.0.1"), htonl(INADDR_LOOPBACK));
+  EXPECT_EQ(host_seen(*both, "[::1]"), kNumberOfIPv6Loopback);
+  if (Option(both->get(), IPPROTO_IPV6, IPV6_V6ONLY) != 0) GTEST_SKIP() << "no ::ffff:127.0.0.1";
+  EXPECT_EQ(host_seen(*both, "127.0.0.1"), htonl(INADDR_LOOPBACK)) << "as ::ffff:127.0.0.1";
+}
+
 // A client could choose what it was known by: the name that it gave its own end, that of another
 // process in the kernel's words for instance.
 TEST_F(UnixListenerTest, AClientIsKnownByItsProcessWhateverItCallsItself) {
