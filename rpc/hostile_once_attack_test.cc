@@ -88,6 +88,39 @@ class HostileOnceAttackTest : public RpcTest {
     return RequestWithExtras({slot, generation_ += 2}, method, EncodeExtras({}, {}, &attempt),
                              MakeData(3, 5).SerializeAsString());
   }
+  // Calls that end at once, in four sessions. Why there is no room for more.
+  absl::Status FillRecords(RawPeer& peer) {
+    absl::Status refused;
+    for (int i = 0; i < 4; ++i) {
+      const SessionId session = OpenSession(peer);
+      refused = absl::OkStatus();
+      for (uint64_t sequence = 1; sequence < 100 && refused.ok(); ++sequence) {
+        refused = Ask(peer, Attempt(0, {session, sequence}, kEcho));
+      }
+    }
+    EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+    return refused;
+  }
+  // Calls that run while there is room for them, and whose replies have 128 KiB.
+  void LeaveLargeReplies(RawPeer& peer) {
+    const SessionId session = OpenSession(peer);
+    for (uint32_t slot = 1; slot <= 8; ++slot) {
+      const OnceAttempt attempt = {{session, slot}, 1};
+      peer.Send(RequestWithExtras({slot, generation_ += 2}, kHold, EncodeExtras({}, {}, &attempt),
+                                  MakeData(3, 16 << 10).SerializeAsString()));
+    }
+    ASSERT_TRUE(RunUntil([&] { return service_.held.size() == 8; }));
+    while (!service_.held.empty()) service_.Release();
+    network_.Settle();
+    EXPECT_GT(server_->stats().record_bytes, 128u << 10);
+    EXPECT_TRUE(absl::IsResourceExhausted(Ask(peer, Attempt(0, {session, 9}, kEcho))));
+  }
+  void ExpectServedOnceAt(const std::string& node) {
+    const auto channel = Channel::Open(CoreOf(network_.Node(node)), "sim:server", Once());
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    Data reply;
+    EXPECT_EQ(Probe::Stub(**channel).Fail(Failure(), &reply), absl::OkStatus()) << node;
+  }
   uint32_t generation_ = 1;
 };
 
@@ -173,21 +206,43 @@ TEST_F(HostileOnceAttackTest, OneTenantLeavesRecordsToTheOthers) {
   Start({}, options);
   RawPeer peer;
   Dial(peer);
-  absl::Status refused;
-  for (int i = 0; i < 4; ++i) {
-    const SessionId session = OpenSession(peer);
-    refused = absl::OkStatus();
-    for (uint64_t sequence = 1; sequence < 100 && refused.ok(); ++sequence) {
-      refused = Ask(peer, Attempt(0, {session, sequence}, kEcho));
-    }
-  }
-  EXPECT_TRUE(absl::IsResourceExhausted(refused)) << refused;
+  const absl::Status refused = FillRecords(peer);
   EXPECT_NE(refused.message().find("the tenant has records of"), absl::string_view::npos)
       << refused;
   EXPECT_LE(server_->stats().record_bytes, options.max_record_bytes / 2 + 100);
   tenant = 2;
   OpenChannel(Once());
   EXPECT_EQ(CallOnce(), absl::OkStatus());
+  peer.connection->Close("done");
+  network_.Settle();
+}
+
+// Where the server tells no tenants apart a client had all records by two sessions all the same.
+TEST_F(HostileOnceAttackTest, SessionsOfOneClientLeaveRecordsToTheOthers) {
+  ServerOptions options;
+  options.max_record_bytes = 64 << 10;
+  Start({}, options);
+  RawPeer peer;
+  Dial(peer);
+  const absl::Status refused = FillRecords(peer);
+  EXPECT_NE(refused.message().find("is 65536, an eighth of it for clients that have less"),
+            absl::string_view::npos)
+      << refused;
+  EXPECT_LE(server_->stats().record_bytes, options.max_record_bytes / 8 * 7 + 100);
+  ExpectServedOnceAt("other");
+  peer.connection->Close("done");
+  network_.Settle();
+}
+
+// So did one by the replies of calls that ran already, which always have room.
+TEST_F(HostileOnceAttackTest, RepliesOfAClientsRunningCallsTakeNoRecordsOfTheOthers) {
+  ServerOptions options;
+  options.max_record_bytes = 64 << 10;
+  Start({}, options);
+  RawPeer peer;
+  Dial(peer);
+  LeaveLargeReplies(peer);
+  ExpectServedOnceAt("other");
   peer.connection->Close("done");
   network_.Settle();
 }
@@ -202,17 +257,7 @@ TEST_F(HostileOnceAttackTest, RepliesOfATenantsRunningCallsTakeNoRecordsOfTheOth
   Start({}, options);
   RawPeer peer;
   Dial(peer);
-  const SessionId session = OpenSession(peer);
-  for (uint32_t slot = 1; slot <= 8; ++slot) {
-    const OnceAttempt attempt = {{session, slot}, 1};
-    peer.Send(RequestWithExtras({slot, generation_ += 2}, kHold, EncodeExtras({}, {}, &attempt),
-                                MakeData(3, 16 << 10).SerializeAsString()));
-  }
-  ASSERT_TRUE(RunUntil([&] { return service_.held.size() == 8; }));
-  while (!service_.held.empty()) service_.Release();
-  network_.Settle();
-  EXPECT_GT(server_->stats().record_bytes, options.max_record_bytes);
-  EXPECT_TRUE(absl::IsResourceExhausted(Ask(peer, Attempt(0, {session, 9}, kEcho))));
+  LeaveLargeReplies(peer);
   tenant = 2;
   OpenChannel(Once());
   EXPECT_EQ(CallOnce(), absl::OkStatus());

@@ -107,8 +107,8 @@ struct ServerOptions {
   // for clients that are gone.
   uint64_t session_lease_us = 60'000'000;
   // Replies whose clients may not have them, and 1 KiB for each such call, of all clients; half for
-  // one session, and with `tenant_of` half for one tenant. Further calls: RESOURCE_EXHAUSTED, "not
-  // run"; the replies of those that run already still have room.
+  // one session. One client leaves an eighth to others; with `tenant_of` one tenant has half.
+  // Further calls: RESOURCE_EXHAUSTED, "not run"; the replies of those that run still have room.
   uint64_t max_record_bytes = 64 << 20;
   // Keeps outcomes across restarts (weft/service.h), outlives this. Null: kept while this runs.
   CompletionStore* completion_store = nullptr;

@@ -207,7 +207,8 @@ void CompletionRecords::Charge(CompletionRecord& record, uint64_t bytes) {
   record.charged_bytes += bytes;
   record.session->bytes += bytes;
   record.session->tenant->bytes += bytes;
-  core_.stats().record_bytes += bytes;
+  shares_.Take(record.session->client, bytes);
+  core_.stats().record_bytes = shares_.all();
 }
 
 CompletionRecord& CompletionRecords::Add(SessionRecords& session, const CompletionId& id) {
@@ -221,9 +222,10 @@ CompletionRecord& CompletionRecords::Add(SessionRecords& session, const Completi
 void CompletionRecords::Erase(CompletionRecord& record) {
   // Ours: callers erase what nobody waits for
   WEFT_DCHECK(record.running == nullptr && record.waiting.empty());
-  core_.stats().record_bytes -= record.charged_bytes;
   record.session->bytes -= record.charged_bytes;
   record.session->tenant->bytes -= record.charged_bytes;
+  shares_.Give(record.session->client, record.charged_bytes);
+  core_.stats().record_bytes = shares_.all();
   record.session->records.erase(record.id.sequence);
 }
 
@@ -271,19 +273,27 @@ absl::Status CompletionRecords::CheckRoom(const SessionRecords& session,
                               " bytes, half of what ServerOptions::max_record_bytes allows for all "
                               "(not run, safe to retry)"));
   }
-  uint64_t held = core_.stats().record_bytes;
-  if (by_tenant && held + kRecordBytes > most) {
-    // Replies of calls that ran may have taken a tenant beyond its half: that is not the others'.
-    held = 0;
-    for (const auto& [id, tenant] : tenants_) held += std::min(tenant.bytes, most / 2);
+  // Replies of calls that ran may have taken a tenant beyond its half, or a client beyond all that
+  // it can have: that is not the others'.
+  uint64_t held = shares_.all();
+  bool has_room;
+  if (by_tenant) {
+    if (held + kRecordBytes > most) {
+      held = 0;
+      for (const auto& [id, tenant] : tenants_) held += std::min(tenant.bytes, most / 2);
+    }
+    has_room = held + kRecordBytes <= most;
+  } else {
+    const uint64_t reserve = most - AllButReserve(most);
+    has_room = shares_.HasRoom(session.client, kRecordBytes, most) ||
+               shares_.Of(session.client) + kRecordBytes <= shares_.ShareOf(reserve);
   }
-  if (held + kRecordBytes > most) {
-    return NotRunError(absl::StatusCode::kResourceExhausted,
-                       StrCat("records of calls that run exactly once have ", held,
-                              " bytes; ServerOptions::max_record_bytes is ",
-                              core_.options().max_record_bytes, " (not run, safe to retry)"));
-  }
-  return absl::OkStatus();
+  if (has_room) return absl::OkStatus();
+  return NotRunError(absl::StatusCode::kResourceExhausted,
+                     StrCat("records of calls that run exactly once have ", held,
+                            " bytes; ServerOptions::max_record_bytes is ", most,
+                            by_tenant ? "" : ", an eighth of it for clients that have less",
+                            " (not run, safe to retry)"));
 }
 
 absl::StatusOr<CompletionRecords::Known> CompletionRecords::Look(SessionRecords& session,
@@ -325,6 +335,7 @@ bool CompletionRecords::Begin(ServerCall& call, uint16_t method, const OnceAttem
     Repeat(call, *std::move(known));
     return false;
   }
+  if (session->bytes == 0) session->client = call.connection_->path().client;
   absl::Status room = CheckRoom(*session, attempt);
   // The first attempt alone counts towards limits: others wait for it.
   if (room.ok() && core_.admission() != nullptr) {
@@ -492,7 +503,8 @@ void CompletionRecords::CheckInvariants() {
     // Ours: invariants, which tests ask for
     WEFT_CHECK(running == session.running && session.records.size() <= kMaxSessionCalls);
   }
-  WEFT_CHECK(bytes == core_.stats().record_bytes);  // Ours: invariants, which tests ask for
+  // Ours: invariants, which tests ask for
+  WEFT_CHECK(bytes == core_.stats().record_bytes && bytes == shares_.all());
   uint64_t tenants_bytes = 0;
   uint32_t tenants_sessions = 0;
   for (const auto& [tenant, records] : tenants_) {

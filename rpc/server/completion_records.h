@@ -30,8 +30,9 @@
 // Invariants: one call at most is running for a record. Of a session, records are kMaxSessionCalls
 //   at most, and of the server as many as ServerOptions::max_record_bytes allows: before a handler
 //   runs, its record must have room; replies are added as they come. One session has at most half
-//   of that, and so has one tenant where the server tells tenants apart. Sessions are max_sessions
-//   at most, of a tenant half of that, and kMaxConnectionSessions that one connection has opened.
+//   of that, and so has one tenant where the server tells tenants apart; where it does not, one
+//   client leaves an eighth to others (client_shares.h). Sessions are max_sessions at most, of a
+//   tenant half of that, and kMaxConnectionSessions that one connection has opened.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +45,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/cord.h"
+#include "core/client_shares.h"
 #include "core/intrusive_list.h"
 #include "core/timer_wheel.h"
 #include "rpc/server/completion_store.h"
@@ -87,6 +89,7 @@ struct SessionRecords : public ListNode<> {
   uint32_t running = 0;
   uint32_t detached = 0;  // of these: their connections are gone
   uint64_t bytes = 0;     // of its records: at most half of all, before a handler runs
+  uint64_t client = 0;    // PathInfo::client of who began the oldest of these
   bool restored = false;  // from the store: that may know of calls that are not here
   bool ended = false;     // by its client: it goes with the last call that runs
   std::map<uint64_t, CompletionRecord> records;  // by sequence
@@ -171,6 +174,7 @@ class CompletionRecords final : private Timer {
   bool restored_ = false;
   std::unordered_map<uint32_t, TenantRecords> tenants_;  // those that have sessions
   std::unordered_map<SessionId, SessionRecords, SessionIdHash> sessions_;
+  ClientShares shares_;  // of ServerStats::record_bytes
   IntrusiveList<SessionRecords> by_age_;
   IntrusiveList<CompletionRecord> detached_;
 };
