@@ -30,6 +30,7 @@ constexpr uint64_t AllButReserve(uint64_t most) { return most - most / 8; }
 
 class ClientShares {
  public:
+  // REQUIRES: amount > 0, or the client has some.
   void Take(uint64_t client, uint64_t amount);
   // REQUIRES: it has taken as much.
   void Give(uint64_t client, uint64_t amount);
