@@ -1,6 +1,6 @@
-// Something that a server has only so much of for all its clients, under a lock: its buffers, open
-// files, locks, sessions. One client leaves some to others (core/client_shares.h), always: a server
-// for one host or one proxy has an eighth of each that nobody uses.
+// Something that a server has only so much of for all its clients, under a lock: its open files,
+// locks, sessions. One client leaves some to others (core/client_shares.h), always: a server for
+// one host or one proxy has an eighth of each that nobody uses.
 //
 // Threads: any. Lifetime: it outlives its places.
 // Errors: RESOURCE_EXHAUSTED, with what there is, of how much, and what to do.

@@ -15,8 +15,9 @@
 //   kClosed   requests that name it are refused,    gone, when nothing of it is under way: `gone`
 //             and what waits for a disk ends so     is called
 //
-// Limits: kMaxSessions, those that are closed included, and the bytes of the pool of buffers. Of
-// both one client (PathInfo::client, whatever ids it gives itself) leaves some to others.
+// Limits: kMaxSessions, those that are closed included, and the pool of buffers. Of both one client
+// (PathInfo::client, whatever ids it gives itself) leaves some to others, of the pool whole slabs
+// (transport/buffer_pool.h).
 //
 // Threads: the engine's, except where said. Lifetime: engine and buffers outlive it, and it its
 //   tickets. REQUIRES: the engine has a thread of its own, or is driven by another one while Stop()
@@ -25,9 +26,7 @@
 //   its client only when nothing of its client's earlier ones can still be carried out.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -41,7 +40,6 @@
 #include "absl/status/statusor.h"
 #include "core/function.h"
 #include "core/random.h"
-#include "core/status.h"
 #include "core/strings.h"
 #include "embed/client_limit.h"
 #include "embed/nbdkit/disk_pool.h"
@@ -69,15 +67,6 @@ class ServerSessions {
   };
   // A request under way. Released when nothing of it can be carried out any more; on any thread.
   using Ticket = std::unique_ptr<Session, Leave>;
-
-  struct GiveBack {
-    ClientLimit::Place place;
-    void operator()(Buffer* buffer) {
-      delete buffer;
-      place = ClientLimit::Place();
-    }
-  };
-  using Payload = std::unique_ptr<Buffer, GiveBack>;
 
   enum class State : uint8_t { kWaiting = 1, kOpening = 2, kOpen = 3, kClosed = 4 };
   struct Session : More {
@@ -110,7 +99,6 @@ class ServerSessions {
                  Function<void(Session&)> gone)
       : engine_(engine),
         buffers_(buffers),
-        buffer_limit_("bytes of buffers for payloads", buffers.max_bytes()),
         ready_(std::move(ready)),
         gone_(std::move(gone)),
         sweep_(engine) {}
@@ -174,14 +162,9 @@ class ServerSessions {
     return Ticket(&session);
   }
 
-  // A buffer for a payload of the session's client. What the pool keeps for buffers of other sizes
-  // is not counted, and may be lacking before the limit is reached.
-  absl::StatusOr<Payload> Allocate(const Session& session, uint64_t bytes) {
-    // As the pool rounds.
-    const uint64_t taken = std::bit_ceil(std::max<uint64_t>(bytes, BufferPool::kMinBufferBytes));
-    WEFT_ASSIGN_OR_RETURN(ClientLimit::Place place, buffer_limit_.Take(session.client, taken));
-    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Buffer> buffer, buffers_.Allocate(bytes));
-    return Payload(buffer.release(), GiveBack{std::move(place)});
+  // A buffer for a payload of the session's client.
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(const Session& session, uint64_t bytes) {
+    return buffers_.Allocate(bytes, session.client);
   }
 
   // `work`(call) on a thread of the pool, and its status as the call's end.
@@ -274,7 +257,6 @@ class ServerSessions {
   Engine& engine_;
   BufferPool& buffers_;
   ClientLimit session_limit_{"sessions, with those that are not over yet,", kMaxSessions};
-  ClientLimit buffer_limit_;
   Function<void(Session&)> ready_;
   Function<void(Session&)> gone_;
 

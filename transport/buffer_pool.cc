@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/client_shares.h"
 #include "core/intrusive_list.h"
 #include "core/poison.h"
 #include "core/status.h"
@@ -52,6 +53,8 @@ size_t ClassOf(size_t cell_bytes) {
 
 bool SharesSlab(size_t cell_bytes) { return cell_bytes <= BufferPool::kSlabBytes; }
 
+size_t SlabBytes(size_t cell_bytes) { return std::max(cell_bytes, BufferPool::kSlabBytes); }
+
 }  // namespace
 
 // One mapping, cut into cells of one size. All but Pin() and Unpin() under the core's mutex; these
@@ -62,11 +65,12 @@ class BufferSlab final : public ListNode<>, private LocalMemory::Keeper {
       : mapping_(std::move(mapping)), memory_(mapping_.bytes(), this, engines, first_number) {}
   ~BufferSlab() { Unpoison(mapping_.bytes()); }
 
-  // Cuts it anew. REQUIRES: idle().
-  void Format(size_t cell_bytes) {
+  // For buffers of this client; cuts it anew. REQUIRES: idle().
+  void Format(size_t cell_bytes, uint64_t client) {
+    client_ = client;
     if (cell_bytes == cell_bytes_) return;
     cell_bytes_ = cell_bytes;
-    count_ = SharesSlab(cell_bytes) ? BufferPool::kSlabBytes / cell_bytes : 1;
+    count_ = SlabBytes(cell_bytes) / cell_bytes;
     cells_ = std::make_unique<BufferCell[]>(count_);
     first_idle_ = nullptr;
     for (size_t i = count_; i-- > 0;) {
@@ -102,6 +106,7 @@ class BufferSlab final : public ListNode<>, private LocalMemory::Keeper {
   bool full() const { return in_use_ == count_; }
   bool idle() const { return in_use_ == 0; }
   size_t cell_bytes() const { return cell_bytes_; }
+  uint64_t client() const { return client_; }  // of what is in use
   size_t bytes() const { return mapping_.bytes().size(); }
   MappedMemory::Pages pages() const { return mapping_.pages(); }
   LocalMemory& memory() { return memory_; }
@@ -117,6 +122,7 @@ class BufferSlab final : public ListNode<>, private LocalMemory::Keeper {
   const MappedMemory mapping_;
   LocalMemory memory_;
   size_t cell_bytes_ = 0;
+  uint64_t client_ = 0;
   size_t count_ = 0;
   size_t in_use_ = 0;
   BufferCell* first_idle_ = nullptr;
@@ -135,7 +141,7 @@ class BufferPoolCore : public std::enable_shared_from_this<BufferPoolCore> {
         arena_(options.memory, options.max_bytes) {}
   ~BufferPoolCore();
 
-  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes);
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes, uint64_t client);
   static void Release(BufferCell* cell);
   static BufferCell* Reference(BufferCell* cell);
 
@@ -145,7 +151,8 @@ class BufferPoolCore : public std::enable_shared_from_this<BufferPoolCore> {
   // Closes all registrations of this engine, for good.
   void Close(uint32_t engine);
 
-  bool MayTrim(size_t bytes);
+  // Whether that may make room for the client.
+  bool MayTrim(size_t bytes, uint64_t client);
   uint64_t max_bytes() const { return options_.max_bytes; }
   uint64_t mapped_bytes() const { return Locked(mapped_bytes_); }
   uint64_t buffers() const { return Locked(buffers_); }
@@ -160,9 +167,11 @@ class BufferPoolCore : public std::enable_shared_from_this<BufferPoolCore> {
     return value;
   }
   // All with mutex_ held.
-  absl::StatusOr<BufferSlab*> SlabFor(size_t cell_bytes);
+  absl::StatusOr<BufferSlab*> SlabFor(size_t cell_bytes, uint64_t client);
+  BufferSlab* FindOpen(size_t cell_bytes, uint64_t client);
   BufferSlab* FindIdle(size_t first_class, size_t end_class);
   BufferSlab* FindCut(size_t cell_bytes);
+  bool MayHave(size_t slab_bytes, uint64_t client) const;
   absl::StatusOr<BufferSlab*> MapSlab(size_t bytes);
   void Destroy(BufferSlab* slab);
   void GiveBack(BufferCell* cell);
@@ -174,8 +183,10 @@ class BufferPoolCore : public std::enable_shared_from_this<BufferPoolCore> {
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   MemoryArena arena_;
-  std::array<SlabList, kClasses> open_;  // slabs with idle cells
+  std::array<SlabList, kClasses> open_;  // slabs with cells in use, and idle ones
+  std::array<SlabList, kClasses> idle_;  // with idle ones only
   SlabList full_;
+  ClientShares shares_;  // bytes of slabs in use
   uint64_t mapped_bytes_ = 0;
   uint64_t buffers_ = 0;
   MappedMemory::Pages pages_ = MappedMemory::Pages::kSmall;
@@ -210,15 +221,15 @@ void BufferSlab::Unpin(size_t offset) {
 
 BufferPoolCore::~BufferPoolCore() {
   WEFT_CHECK(full_.empty() && buffers_ == 0);  // Ours: each buffer holds the pool
-  for (SlabList& list : open_) {
+  for (SlabList& list : idle_) {
     while (BufferSlab* slab = list.PopFront()) delete slab;
   }
 }
 
-absl::StatusOr<std::unique_ptr<Buffer>> BufferPoolCore::Allocate(size_t bytes) {
+absl::StatusOr<std::unique_ptr<Buffer>> BufferPoolCore::Allocate(size_t bytes, uint64_t client) {
   const size_t cell_bytes = CellBytes(bytes);
   const std::lock_guard<std::mutex> lock(mutex_);
-  WEFT_ASSIGN_OR_RETURN(BufferSlab* const slab, SlabFor(cell_bytes));
+  WEFT_ASSIGN_OR_RETURN(BufferSlab* const slab, SlabFor(cell_bytes, client));
   BufferCell* const cell = Reference(slab->Take());
   if (slab->full()) {
     SlabList::Remove(slab);
@@ -237,26 +248,44 @@ void BufferPoolCore::GiveBack(BufferCell* cell) {
   --buffers_;
   // Those that were used last are in the processor's cache.
   SlabList::Remove(slab);
-  open_[ClassOf(slab->cell_bytes())].PushFront(slab);
+  const size_t cell_bytes = slab->cell_bytes();
+  (slab->idle() ? idle_ : open_)[ClassOf(cell_bytes)].PushFront(slab);
+  if (slab->idle() && slab->client() != 0) shares_.Give(slab->client(), SlabBytes(cell_bytes));
 }
 
-absl::StatusOr<BufferSlab*> BufferPoolCore::SlabFor(size_t cell_bytes) {
-  BufferSlab* slab = FindCut(cell_bytes);
+absl::StatusOr<BufferSlab*> BufferPoolCore::SlabFor(size_t cell_bytes, uint64_t client) {
+  BufferSlab* slab = FindOpen(cell_bytes, client);
   if (slab != nullptr) return slab;
-  if (SharesSlab(cell_bytes)) slab = FindIdle(0, kSmallClasses);
-  if (slab != nullptr) {
-    SlabList::Remove(slab);
-  } else {
-    WEFT_ASSIGN_OR_RETURN(slab,
-                          MapSlab(SharesSlab(cell_bytes) ? BufferPool::kSlabBytes : cell_bytes));
+  const size_t slab_bytes = SlabBytes(cell_bytes);
+  if (!MayHave(slab_bytes, client)) {
+    return absl::ResourceExhaustedError(
+        StrCat("clients have ", shares_.all(), " of ", options_.max_bytes,
+               " bytes of a buffer pool, ", shares_.Of(client), " of them this one, which can "
+               "have no ", slab_bytes, " more: ask for less at a time, or try again later; "
+               "BufferPoolOptions::max_bytes says how much there is"));
   }
-  slab->Format(cell_bytes);
+  slab = FindCut(cell_bytes);
+  if (slab == nullptr && SharesSlab(cell_bytes)) slab = FindIdle(0, kSmallClasses);
+  if (slab == nullptr) {
+    WEFT_ASSIGN_OR_RETURN(slab, MapSlab(slab_bytes));
+  }
+  SlabList::Remove(slab);
+  slab->Format(cell_bytes, client);
   open_[ClassOf(cell_bytes)].PushFront(slab);
+  if (client != 0) shares_.Take(client, slab_bytes);
   return slab;
 }
 
-BufferSlab* BufferPoolCore::FindCut(size_t cell_bytes) {
+// Each of its class is cut alike; those above the classes have one cell, and are never here.
+BufferSlab* BufferPoolCore::FindOpen(size_t cell_bytes, uint64_t client) {
   for (BufferSlab& slab : open_[ClassOf(cell_bytes)]) {
+    if (slab.client() == client) return &slab;
+  }
+  return nullptr;
+}
+
+BufferSlab* BufferPoolCore::FindCut(size_t cell_bytes) {
+  for (BufferSlab& slab : idle_[ClassOf(cell_bytes)]) {
     if (slab.cell_bytes() == cell_bytes) return &slab;
   }
   return nullptr;
@@ -264,11 +293,13 @@ BufferSlab* BufferPoolCore::FindCut(size_t cell_bytes) {
 
 BufferSlab* BufferPoolCore::FindIdle(size_t first_class, size_t end_class) {
   for (size_t i = first_class; i < end_class; ++i) {
-    for (BufferSlab& slab : open_[i]) {
-      if (slab.idle()) return &slab;
-    }
+    if (!idle_[i].empty()) return idle_[i].Front();
   }
   return nullptr;
+}
+
+bool BufferPoolCore::MayHave(size_t slab_bytes, uint64_t client) const {
+  return client == 0 || shares_.HasRoom(client, slab_bytes, options_.max_bytes);
 }
 
 absl::StatusOr<BufferSlab*> BufferPoolCore::MapSlab(size_t bytes) {
@@ -289,14 +320,16 @@ void BufferPoolCore::Destroy(BufferSlab* slab) {
   delete slab;
 }
 
-bool BufferPoolCore::MayTrim(size_t bytes) {
+bool BufferPoolCore::MayTrim(size_t bytes, uint64_t client) {
   if (engines_ > 1) return false;
+  const size_t cell_bytes = CellBytes(bytes);
   const std::lock_guard<std::mutex> lock(mutex_);
-  return CellBytes(bytes) <= options_.max_bytes && FindIdle(0, kClasses) != nullptr;
+  return cell_bytes <= options_.max_bytes && FindIdle(0, kClasses) != nullptr &&
+         MayHave(SlabBytes(cell_bytes), client);
 }
 
 void BufferPoolCore::Trim(size_t bytes) {
-  const size_t wanted = std::max(CellBytes(bytes), BufferPool::kSlabBytes);
+  const size_t wanted = SlabBytes(CellBytes(bytes));
   const std::lock_guard<std::mutex> lock(mutex_);
   while (mapped_bytes_ + wanted > options_.max_bytes) {
     BufferSlab* const slab = FindIdle(0, kClasses);
@@ -314,8 +347,10 @@ void BufferPoolCore::Close(uint32_t engine) {
     }
   };
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (SlabList& list : open_) {
-    for (BufferSlab& slab : list) close(slab);
+  for (std::array<SlabList, kClasses>* const lists : {&open_, &idle_}) {
+    for (SlabList& list : *lists) {
+      for (BufferSlab& slab : list) close(slab);
+    }
   }
   for (BufferSlab& slab : full_) close(slab);
 }
@@ -355,14 +390,14 @@ BufferPool::~BufferPool() {
   }
 }
 
-absl::StatusOr<std::unique_ptr<Buffer>> BufferPool::Allocate(size_t bytes) {
+absl::StatusOr<std::unique_ptr<Buffer>> BufferPool::Allocate(size_t bytes, uint64_t client) {
   if (bytes == 0) return absl::InvalidArgumentError("a buffer of 0 bytes");
   if (engines_.front()->forked()) return EngineCore::ForkedError();
   if (bytes > ~size_t{0} / 2) {
     return absl::ResourceExhaustedError(StrCat("a buffer of ", bytes, " bytes"));
   }
-  absl::StatusOr<std::unique_ptr<Buffer>> buffer = core_->Allocate(bytes);
-  if (!absl::IsResourceExhausted(buffer.status()) || !core_->MayTrim(bytes)) return buffer;
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer = core_->Allocate(bytes, client);
+  if (!absl::IsResourceExhausted(buffer.status()) || !core_->MayTrim(bytes, client)) return buffer;
   EngineCore* const engine = engines_.front();
   if (engine->Enter()) {
     core_->Trim(bytes);
@@ -377,7 +412,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> BufferPool::Allocate(size_t bytes) {
     if (!posted) return buffer;
     engine->Wait(*trimmed, engine->clock().NowNs() + kTrimPatienceNs);
   }
-  return core_->Allocate(bytes);
+  return core_->Allocate(bytes, client);
 }
 
 uint64_t BufferPool::max_bytes() const { return core_->max_bytes(); }

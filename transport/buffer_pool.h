@@ -19,6 +19,12 @@
 //   idle     its cell waits for the next Allocate() of its size; a slab whose cells are all idle
 //            serves any size of up to 2 MiB, or is unmapped when the bound is reached.
 //
+// Of a server whose clients share a pool, what one client has is counted by slabs, of which it
+// leaves some to others (core/client_shares.h): a slab that has a buffer of a client in use has
+// none of anybody else's. Otherwise a client that had filled all slabs, and then kept one small
+// buffer in each, would have little by the bytes of its buffers, and others could have none of
+// another size. The price: a client that uses little of a size has 2 MiB for it nevertheless.
+//
 // Several engines may use one pool (Server::AllocateBuffer()): each registers a slab for itself.
 // Such a pool keeps what it has mapped, for no engine can unmap what the others have registered;
 // and its buffers are not for operations that may be late (LocalMemory::CheckPinnable()), so not
@@ -34,8 +40,9 @@
 //   as any blocking call, it waits for that (kExternal: on the owner's thread, or while that one
 //   polls). Buffers may outlive it: their bytes() stay good, their slices must not be used any
 //   more.
-// Errors: RESOURCE_EXHAUSTED: max_bytes, by name, or the system has no memory.
-// Invariants: mapped_bytes() <= max_bytes.
+// Errors: RESOURCE_EXHAUSTED: max_bytes, by name, a client's share of it, or the system has no
+//   memory.
+// Invariants: mapped_bytes() <= max_bytes. Buffers in use of one slab are of one client.
 #pragma once
 
 #include <cstddef>
@@ -74,7 +81,9 @@ class BufferPool {
   // 1 byte or more, at a multiple of 4 KiB. A few hundred nanoseconds when there is an idle buffer
   // of the size. Where the bound is reached and idle slabs have to go first, it runs on the engine
   // or waits for it, for kTrimPatienceNs at most.
-  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes);
+  // `client`: whom the buffer is for (PathInfo::client), who is looked for among the slabs of that
+  // size that are in use; 0: nobody in particular, without a limit but max_bytes.
+  absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes, uint64_t client = 0);
 
   uint64_t max_bytes() const;
   uint64_t mapped_bytes() const;

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -148,6 +149,66 @@ TEST_F(BufferPoolTest, IdleSlabsMakeRoomForOtherSizesAtTheBound) {
     EXPECT_NE(Allocate(bytes), nullptr) << bytes;
   }
   EXPECT_LE(pool_->mapped_bytes(), 16 * kMiB);
+}
+
+// A client of a server filled all slabs with small buffers, and kept one in each: by its bytes it
+// had little, and nobody had a buffer of another size.
+TEST_F(BufferPoolTest, AClientLeavesAnEighthOfTheSlabsToOthers) {
+  constexpr uint64_t kGreedy = 1;
+  constexpr uint64_t kModest = 2;
+  UsePoolOf(16 * kMiB);  // 8 slabs
+  std::vector<std::unique_ptr<Buffer>> filled;
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer = pool_->Allocate(32 << 10, kGreedy);
+  for (; buffer.ok(); buffer = pool_->Allocate(32 << 10, kGreedy)) {
+    filled.push_back(*std::move(buffer));
+  }
+  EXPECT_TRUE(absl::IsResourceExhausted(buffer.status())) << buffer.status();
+  EXPECT_EQ(filled.size(), 7u * 64);
+  std::map<const LocalMemory*, std::unique_ptr<Buffer>> kept;  // one of each slab
+  for (std::unique_ptr<Buffer>& one : filled) kept[one->slice().memory] = std::move(one);
+  filled.clear();
+  EXPECT_EQ(kept.size(), 7u);
+  EXPECT_EQ(pool_->buffers(), 7u);
+  EXPECT_FALSE(pool_->Allocate(kMiB, kGreedy).ok());
+  EXPECT_TRUE(pool_->Allocate(32 << 10, kGreedy).ok()) << "in a slab that it has";
+  auto other = pool_->Allocate(kMiB, kModest);
+  EXPECT_TRUE(other.ok()) << other.status();
+  EXPECT_FALSE(pool_->Allocate(kMiB, kGreedy).ok()) << "there is room, in another's slab";
+  kept.erase(kept.begin());
+  EXPECT_TRUE(pool_->Allocate(kMiB, kModest).ok()) << "in the slab that it has";
+  EXPECT_TRUE(pool_->Allocate(64 << 10, kModest).ok());
+}
+
+TEST_F(BufferPoolTest, BuffersOfTwoClientsLieInNoSlabTogether) {
+  const auto one = *pool_->Allocate(4096, 1);
+  const auto other = *pool_->Allocate(4096, 2);
+  const auto nobodys = Allocate(4096);
+  EXPECT_NE(one->slice().memory, other->slice().memory);
+  EXPECT_NE(one->slice().memory, nobodys->slice().memory);
+  EXPECT_NE(other->slice().memory, nobodys->slice().memory);
+  EXPECT_EQ((*pool_->Allocate(4096, 1))->slice().memory, one->slice().memory);
+}
+
+TEST_F(BufferPoolTest, ASlabThatIsIdleIsNobodys) {
+  UsePoolOf(2 * kMiB);
+  for (uint64_t client = 1; client < 100; ++client) {
+    const auto buffer = pool_->Allocate(kMiB, client);
+    EXPECT_TRUE(buffer.ok()) << buffer.status();
+  }
+  EXPECT_EQ(pool_->mapped_bytes(), 2 * kMiB);
+}
+
+// What is late may write into it: until the last pin is gone its client has it.
+TEST_F(BufferPoolTest, WhatIsPinnedIsItsClientsStill) {
+  UsePoolOf(4 * kMiB);
+  std::unique_ptr<Buffer> buffer = *pool_->Allocate(kMiB, 1);
+  LocalMemory& memory = *buffer->slice().memory;
+  const size_t offset = buffer->slice().offset;
+  memory.Pin(offset);
+  buffer.reset();
+  EXPECT_FALSE(pool_->Allocate(4096, 1).ok()) << "the other slab is for others";
+  memory.Unpin(offset);
+  EXPECT_TRUE(pool_->Allocate(4096, 1).ok());
 }
 
 TEST_F(BufferPoolTest, APinnedBufferDoesNotGoBackBeforeTheLastUnpin) {

@@ -101,7 +101,7 @@ void BlockService::StartRead(UnaryCall<wire::ReadRequest, wire::ReadReply> call)
     return call.Finish(TooLarge(request.bytes(), kMaxPayloadBytes));
   }
   if (request.bytes() <= kMaxInlineBytes) return ReadInline(std::move(call), *std::move(ticket));
-  absl::StatusOr<Sessions::Payload> buffer = sessions_.Allocate(**ticket, request.bytes());
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer = sessions_.Allocate(**ticket, request.bytes());
   if (!buffer.ok()) return call.Finish(buffer.status());
   DiskPool::Lane& lane = (*ticket)->lane;
   disks_->Run(lane, [this, call = std::move(call), ticket = *std::move(ticket),
@@ -150,7 +150,7 @@ void BlockService::StartWrite(UnaryCall<wire::WriteRequest, wire::WriteReply> ca
                        return device.Write(request.offset(), AsBytes(request.inline_data()));
                      });
   }
-  absl::StatusOr<Sessions::Payload> buffer = sessions_.Allocate(**ticket, bytes);
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer = sessions_.Allocate(**ticket, bytes);
   if (!buffer.ok()) return call.Finish(buffer.status());
   const Slice slice = (*buffer)->slice();
   ServerContext& context = call.context();

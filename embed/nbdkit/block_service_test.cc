@@ -404,23 +404,44 @@ TEST_F(BlockServiceTest, AClientThatGivesUpWaitingForItsOldSessionLeavesNothingB
 
 // Four connections of one client had all buffers of a server, as long as the disk was slow.
 TEST_F(BlockServiceTest, AClientsPayloadsLeaveAnEighthOfTheBuffersToOthers) {
-  constexpr size_t kPayload = size_t{1} << 20;  // the server has eight times that
+  constexpr size_t kPayload = size_t{1} << 20;  // two in a slab, of which the server has four
   const auto greedy = Attached('a');
   const auto again = Attached('b');
   device_.Hold();
   std::list<std::future<absl::Status>> held;
-  for (int i = 0; i < 4; ++i) held.push_back(greedy->BeginWriteLent(kPayload));
+  for (int i = 0; i < 3; ++i) held.push_back(greedy->BeginWriteLent(kPayload));
   for (int i = 0; i < 3; ++i) held.push_back(again->BeginWriteLent(kPayload));
-  AwaitBuffers(7);
+  AwaitBuffers(6);
   EXPECT_THAT(greedy->BeginWriteLent(kPayload).get(), Is(absl::StatusCode::kResourceExhausted));
   EXPECT_THAT(again->BeginWriteLent(kPayload).get(), Is(absl::StatusCode::kResourceExhausted));
   const auto other = AttachedAsAnother();
   auto last = other->BeginWriteLent(kPayload);
-  AwaitBuffers(8);
+  AwaitBuffers(7);
   device_.Go();
   EXPECT_TRUE(last.get().ok());
   for (auto& write : held) EXPECT_TRUE(write.get().ok());
   EXPECT_TRUE(greedy->BeginWriteLent(kPayload).get().ok());
+}
+
+// The limit was one of bytes: a client that had a payload of another size in each slab had reached
+// a fraction of it, and others' payloads found no slab.
+TEST_F(BlockServiceTest, AClientsPayloadsOfAllSizesLeaveSlabsToOthers) {
+  const auto greedy = Attached('a');
+  device_.Hold();
+  std::list<std::future<absl::Status>> held;
+  for (const size_t bytes : {100'000, 200'000, 400'000}) {  // a slab for each
+    held.push_back(greedy->BeginWriteLent(bytes));
+  }
+  AwaitBuffers(3);
+  EXPECT_THAT(greedy->BeginWriteLent(800'000).get(), Is(absl::StatusCode::kResourceExhausted));
+  held.push_back(greedy->BeginWriteLent(100'000));
+  AwaitBuffers(4);
+  const auto other = AttachedAsAnother();
+  auto last = other->BeginWriteLent(800'000);
+  AwaitBuffers(5);
+  device_.Go();
+  EXPECT_TRUE(last.get().ok());
+  for (auto& write : held) EXPECT_TRUE(write.get().ok());
 }
 
 // Each left a session behind for as long as a request of it waited for the disk.

@@ -297,7 +297,8 @@ void FileService::StartRead(UnaryCall<wire::ReadRequest, wire::ReadReply> call) 
 
 void FileService::ReadLent(UnaryCall<wire::ReadRequest, wire::ReadReply> call, Ticket ticket,
                            std::shared_ptr<OpenFile> file) {
-  absl::StatusOr<Sessions::Payload> buffer = sessions_.Allocate(*ticket, call.request().bytes());
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer =
+      sessions_.Allocate(*ticket, call.request().bytes());
   if (!buffer.ok()) return call.Finish(buffer.status());
   DiskPool::Lane& lane = ticket->lane;
   disks_->Run(lane, [call = std::move(call), ticket = std::move(ticket), file = std::move(file),
@@ -385,7 +386,7 @@ void FileService::StartAppend(UnaryCall<wire::AppendRequest, wire::AppendReply> 
       return write(call, AsBytes(call.request().inline_data()));
     });
   }
-  absl::StatusOr<Sessions::Payload> buffer = sessions_.Allocate(**ticket, bytes);
+  absl::StatusOr<std::unique_ptr<Buffer>> buffer = sessions_.Allocate(**ticket, bytes);
   if (!buffer.ok()) return call.Finish(buffer.status());
   const Slice slice = (*buffer)->slice();
   ServerContext& context = call.context();
