@@ -28,6 +28,9 @@ size_t PageBytes(Pages pages) {
   return pages == Pages::kSmall ? static_cast<size_t>(sysconf(_SC_PAGESIZE)) : kHugePageBytes;
 }
 
+// Less than half of a huge page in use would waste more than it spares.
+bool IsWorthHugePages(size_t bytes) { return bytes > kHugePageBytes / 2; }
+
 const char* NameOf(Pages pages) {
   switch (pages) {
     case Pages::kSmall:
@@ -168,8 +171,7 @@ absl::StatusOr<MappedMemory> MappedMemory::MapAnyPages(size_t bytes,
   if (options.source == MappedMemoryOptions::Source::kAnonymous && HasMemoryHooks()) {
     return TakeFromHost(bytes);
   }
-  // Less than half of a huge page in use would waste more than it spares.
-  const bool worth_it = bytes > kHugePageBytes / 2;
+  const bool worth_it = IsWorthHugePages(bytes);
   absl::StatusOr<MappedMemory> memory = absl::UnavailableError("not tried");
   if (options.huge_pages == HugePages::kRequire ||
       (options.huge_pages == HugePages::kTry && worth_it)) {
@@ -180,6 +182,10 @@ absl::StatusOr<MappedMemory> MappedMemory::MapAnyPages(size_t bytes,
     memory = MapPages(bytes, transparent ? Pages::kTransparentHuge : Pages::kSmall, options, arena);
   }
   return memory;
+}
+
+size_t MappedMemory::TakenBy(size_t bytes) {
+  return RoundUp(bytes, PageBytes(IsWorthHugePages(bytes) ? Pages::kHuge : Pages::kSmall));
 }
 
 absl::StatusOr<MappedMemory> MappedMemory::Map(size_t bytes, const MappedMemoryOptions& options) {

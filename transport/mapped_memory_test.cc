@@ -43,6 +43,17 @@ TEST(MappedMemoryTest, IsZeroAndAtLeastAsLargeAsAskedFor) {
   }
 }
 
+TEST(MappedMemoryTest, TakesWhatItSaysWhicheverPagesItGets) {
+  for (const size_t bytes : {size_t{1}, size_t{4097}, kHugePageBytes / 2, kHugePageBytes / 2 + 1,
+                             kHugePageBytes, kHugePageBytes + 1}) {
+    for (const Source source : {Source::kAnonymous, Source::kMemfd}) {
+      const auto memory = MappedMemory::Map(bytes, With(HugePages::kTry, source));
+      ASSERT_TRUE(memory.ok()) << memory.status();
+      EXPECT_EQ(memory->bytes().size(), MappedMemory::TakenBy(bytes)) << bytes;
+    }
+  }
+}
+
 TEST(MappedMemoryTest, SaysWhichPagesItGot) {
   const auto small = MappedMemory::Map(kHugePageBytes, With(HugePages::kNever));
   ASSERT_TRUE(small.ok()) << small.status();

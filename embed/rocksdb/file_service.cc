@@ -320,14 +320,15 @@ void FileService::ReadLent(UnaryCall<wire::ReadRequest, wire::ReadReply> call, T
   });
 }
 
-absl::StatusOr<LentFiles::Loan> FileService::LendFile(const OpenFile& file) {
+absl::StatusOr<LentFiles::Loan> FileService::LendFile(const OpenFile& file, uint64_t client) {
   const auto is_written = [this, &file] {
     const std::lock_guard<std::mutex> lock(writers_mutex_);
     return writers_.contains(file.identity);
   };
   if (is_written()) return absl::InvalidArgumentError("the file is open for writing");
   WEFT_ASSIGN_OR_RETURN(const ServedFolder::Facts facts, ServedFolder::FactsOf(file.file));
-  WEFT_ASSIGN_OR_RETURN(LentFiles::Loan loan, lent_->Lend(file.identity, file.file, facts.bytes));
+  WEFT_ASSIGN_OR_RETURN(LentFiles::Loan loan,
+                        lent_->Lend(file.identity, file.file, facts.bytes, client));
   if (!is_written()) return loan;
   // It was opened meanwhile, perhaps before there was something to forget.
   lent_->Forget(file.identity);
@@ -347,7 +348,8 @@ void FileService::StartLend(UnaryCall<wire::LendRequest, wire::LendReply> call) 
   }
   ++session.lending;
   RunOnPoolThen(
-      std::move(call), *std::move(ticket), [this, file = *file](auto&) { return LendFile(*file); },
+      std::move(call), *std::move(ticket),
+      [this, file = *file, client = session.client](auto&) { return LendFile(*file, client); },
       [file = *file](Session& session, auto& call, absl::StatusOr<LentFiles::Loan> loan) {
         --session.lending;
         if (!loan.ok()) return loan.status();

@@ -15,9 +15,9 @@
 // process has granted it (0: it was given back).
 //
 // Limits: for each connection those of LimitServer(), which come to 64 requests and 64 MiB; for
-// each session those of file_limits.h; for all the pool of buffers, and files that are open, of
-// which one client leaves some to others (embed/client_limit.h). What would be more is refused with
-// RESOURCE_EXHAUSTED, and was not run.
+// each session those of file_limits.h; for all the pool of buffers, files that are open, locks, and
+// memory for files, of which one client leaves some to others (core/client_shares.h). What would be
+// more is refused with RESOURCE_EXHAUSTED, and was not run.
 //
 // Threads: handlers on the engine's thread. The rest from one thread.
 // Lifetime: folder, files, engine and buffers outlive it; it outlives the server. REQUIRES: the
@@ -132,7 +132,7 @@ class FileService final : public wire::Files::Service {
                                     std::optional<uint64_t> generation);
   absl::Status Change(const wire::ChangeRequest& request);
   void ForgetFileOf(const std::string& name);
-  absl::StatusOr<LentFiles::Loan> LendFile(const OpenFile& file);
+  absl::StatusOr<LentFiles::Loan> LendFile(const OpenFile& file, uint64_t client);
 
   // `work`(call) on a thread of the pool, and its status as the call's end.
   template <class Call, class Work>

@@ -5,22 +5,22 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "embed/rocksdb/served_folder.h"
+#include "transport/mapped_memory.h"
 
 namespace weft::embed {
 namespace {
-
-// As long as the destructor of what is exported waits: many times a round trip.
-constexpr uint64_t kHolderPatienceUs = 1'000'000;
 
 absl::Status FileChanged() { return absl::DataLossError("the file changed while it was read"); }
 
 }  // namespace
 
 absl::StatusOr<LentFiles::Loan> LentFiles::Lend(uint64_t identity, const Descriptor& file,
-                                                uint64_t bytes) {
-  if (bytes == 0 || bytes > max_bytes_) {
-    return absl::InvalidArgumentError(
-        StrCat("a file of ", bytes, " bytes; 1 to ", max_bytes_, " bytes can be lent"));
+                                                uint64_t bytes, uint64_t client) {
+  const uint64_t taken = bytes > max_bytes_ ? bytes : MappedMemory::TakenBy(bytes);
+  if (bytes == 0 || taken > max_bytes_) {
+    return absl::InvalidArgumentError(StrCat("a file of ", bytes, " bytes, for which ", taken,
+                                             " bytes of memory are needed; 1 to ", max_bytes_,
+                                             " bytes can be lent"));
   }
   Entries gone;  // is revoked, which waits, when the mutex is free
   std::unique_lock<std::mutex> lock(mutex_);
@@ -35,10 +35,11 @@ absl::StatusOr<LentFiles::Loan> LentFiles::Lend(uint64_t identity, const Descrip
     entry->last_use_ = ++uses_;
     return loan;
   }
-  WEFT_RETURN_IF_ERROR(MakeRoom(bytes, &gone));
+  WEFT_RETURN_IF_ERROR(MakeRoom(taken, client, &gone));
   Entry* const entry =
-      entries_.emplace(identity, std::make_unique<Entry>(bytes)).first->second.get();
-  bytes_ += bytes;
+      entries_.emplace(identity, std::make_unique<Entry>(bytes, client, taken)).first->second.get();
+  memory_.Take(client, taken);
+  files_.Take(client, 1);
   entry->loans_.store(1);
   Loan loan(entry);
   lock.unlock();
@@ -70,14 +71,17 @@ std::map<uint64_t, std::unique_ptr<LentFiles::Entry>>::iterator LentFiles::Oldes
   return oldest;
 }
 
-absl::Status LentFiles::MakeRoom(uint64_t bytes, Entries* gone) {
-  while (bytes_ + bytes > max_bytes_ || entries_.size() + forgotten_.size() >= kMaxEntries) {
+absl::Status LentFiles::MakeRoom(uint64_t taken, uint64_t client, Entries* gone) {
+  while (!memory_.HasRoom(client, taken, max_bytes_) || !files_.HasRoom(client, 1, kMaxEntries)) {
     const auto oldest = OldestWithoutLoans();
     if (oldest == entries_.end()) {
       return absl::ResourceExhaustedError(
-          StrCat(bytes_, " of ", max_bytes_, " bytes for files in memory are in use"));
+          StrCat(memory_.all(), " of ", max_bytes_, " bytes for files in memory are in use, by ",
+                 files_.all(), " of ", kMaxEntries, " files; ", memory_.Of(client), " bytes and ",
+                 files_.Of(client), " files are this client's, which can have no ", taken,
+                 " bytes more: read by calls, or try again later"));
     }
-    bytes_ -= oldest->second->bytes_;
+    GiveBack(*oldest->second);
     gone->push_back(std::move(oldest->second));
     entries_.erase(oldest);
   }
@@ -90,10 +94,16 @@ void LentFiles::TakeForgotten(Entries* gone) {
       ++i;
       continue;
     }
-    bytes_ -= forgotten_[i]->bytes_;
+    GiveBack(*forgotten_[i]);
     gone->push_back(std::move(forgotten_[i]));
     forgotten_.erase(forgotten_.begin() + static_cast<ptrdiff_t>(i));
   }
+}
+
+void LentFiles::GiveBack(Entry& entry) {
+  if (entry.taken_ == 0) return;
+  memory_.Give(entry.client_, std::exchange(entry.taken_, 0));
+  files_.Give(entry.client_, 1);
 }
 
 absl::Status LentFiles::Load(Entry& entry, const Descriptor& file) {
@@ -119,20 +129,18 @@ void LentFiles::Forget(uint64_t identity) {
   forgotten_.push_back(std::move(found->second));
   entries_.erase(found);
   changed_.wait(lock, [entry] { return entry->is_ready_ || !entry->failure_.ok(); });
-  const bool is_lent = entry->is_ready_;
   lock.unlock();
-  // Where a client has to answer for it (ofi_tcp, some cards), one that does not ends its
-  // connection, and holds up no other one's files.
-  if (is_lent && entry->memory_->Revoke(/*grace_us=*/0, kHolderPatienceUs) ==
-                     ExportedMemory::Revoked::kPinned) {
-    entry->memory_->EndHolders();
-    entry->memory_->Revoke(/*grace_us=*/0);
-  }
+  // Revokes it. Where a client has to answer for it (ofi_tcp, some cards), one that does not ends
+  // its connection, and holds up no other one's files. Nobody else uses it any more: the memory goes
+  // now, and not with loans, which may last.
+  entry->memory_.reset();
+  lock.lock();
+  GiveBack(*entry);
 }
 
 uint64_t LentFiles::bytes() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return bytes_;
+  return memory_.all();
 }
 
 }  // namespace weft::embed

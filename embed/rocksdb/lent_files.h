@@ -1,8 +1,8 @@
 // Files in memory that clients read without this process: copies that are made when a client asks,
 // each an export of its own (weft/memory.h), for reading only.
 //
-//   auto loan = files.Lend(identity, descriptor, bytes);   // reads the file, unless it is here
-//   loan->region();                                        // for the client
+//   auto loan = files.Lend(identity, descriptor, bytes, client);   // reads the file, if need be
+//   loan->region();                                                // for the client
 //
 // What a client reads is what the file had when it was lent; so only files that nobody writes are:
 // a file that is opened for writing is forgotten, and those who have its region get ABORTED from
@@ -13,17 +13,21 @@
 //                others wait for it
 //   ready        the copy is complete                   gone, when room is needed and nobody has a
 //                                                       loan; forgotten
-//   forgotten    Forget(); nobody can read it           gone, with a call after its last loan's end
+//   forgotten    Forget(); nobody can read it, and its  gone, with a call after its last loan's end
+//                memory is given back
 //
-// Limits: `max_bytes` of memory for all; kMaxEntries files, below the 4096 exports that an engine
-// has. Whoever comes when all of it is in use is refused, and asks again later.
+// Limits: `max_bytes` of memory for all, in whole pages as the copies take them; kMaxEntries files,
+// below the 4096 exports that an engine has. Of both one client (PathInfo::client) leaves some to
+// others (core/client_shares.h). A copy counts for the client that had it loaded, as long as it is
+// here; to others who have a loan of it, it costs nothing. Copies without loans make room, whoever
+// had them loaded. Whoever comes when all of it is in use is refused, and asks again later.
 //
 // Threads: any but the engine's, several at once: Lend() waits for the medium, and Forget() for
 //   clients, as their leases are revoked. A Loan may end on any thread, the engine's too: it only
 //   counts.
 // Lifetime: the engine outlives it, and it outlives its loans.
 // Errors: RESOURCE_EXHAUSTED: no room now. INVALID_ARGUMENT: an empty file, or one that is larger
-//   than max_bytes. DATA_LOSS: the file changed while it was read.
+//   takes more than max_bytes. DATA_LOSS: the file changed while it was read.
 // Invariants: the bytes of an export do not change while somebody has its region.
 #pragma once
 
@@ -37,6 +41,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/client_shares.h"
 #include "transport/descriptor.h"
 #include "weft/engine.h"
 #include "weft/memory.h"
@@ -55,17 +60,20 @@ class LentFiles {
    private:
     friend class LentFiles;
     std::atomic<uint32_t> loans_{0};
-    const uint64_t bytes_;
+    const uint64_t bytes_;  // of the file
+    const uint64_t client_;
     // Guarded by LentFiles::mutex_.
+    uint64_t taken_;  // of memory; 0: it is given back
     bool is_ready_ = false;
     absl::Status failure_;
     uint64_t last_use_ = 0;  // in the order of uses
-    // Constant once it is ready.
+    // Constant once it is ready, until it is forgotten.
     std::unique_ptr<ExportedMemory> memory_;
     RemoteRegion region_;
 
    public:
-    explicit Entry(uint64_t bytes) : bytes_(bytes) {}
+    Entry(uint64_t bytes, uint64_t client, uint64_t taken)
+        : bytes_(bytes), client_(client), taken_(taken) {}
   };
   struct EndLoan {
     void operator()(Entry* entry) const { entry->loans_.fetch_sub(1, std::memory_order_release); }
@@ -77,21 +85,23 @@ class LentFiles {
   LentFiles& operator=(const LentFiles&) = delete;
 
   uint64_t max_bytes() const { return max_bytes_; }
-  absl::StatusOr<Loan> Lend(uint64_t identity, const Descriptor& file, uint64_t bytes);
+  absl::StatusOr<Loan> Lend(uint64_t identity, const Descriptor& file, uint64_t bytes,
+                            uint64_t client);
   // The file is about to change, or its identity may become another one's. Returns when nobody can
   // read the copy any more.
   void Forget(uint64_t identity);
 
-  // In use, also by copies that are forgotten and on loan.
+  // Of memory, by all copies.
   uint64_t bytes();
 
  private:
   using Entries = std::vector<std::unique_ptr<Entry>>;
 
-  // REQUIRES, all three: mutex_ is held.
+  // REQUIRES, all four: mutex_ is held.
   std::map<uint64_t, std::unique_ptr<Entry>>::iterator OldestWithoutLoans();
-  absl::Status MakeRoom(uint64_t bytes, Entries* gone);
+  absl::Status MakeRoom(uint64_t taken, uint64_t client, Entries* gone);
   void TakeForgotten(Entries* gone);
+  void GiveBack(Entry& entry);
   absl::Status Load(Entry& entry, const Descriptor& file);
 
   Engine& engine_;
@@ -102,7 +112,8 @@ class LentFiles {
   // Guarded by mutex_.
   std::map<uint64_t, std::unique_ptr<Entry>> entries_;  // by identity
   Entries forgotten_;                                   // on loan; they go with a later call
-  uint64_t bytes_ = 0;                                  // of both
+  ClientShares memory_;                                 // bytes of those whose memory is here
+  ClientShares files_;                                  // how many these are
   uint64_t uses_ = 0;
 };
 

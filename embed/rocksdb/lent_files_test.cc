@@ -1,0 +1,121 @@
+#include "embed/rocksdb/lent_files.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "embed/rocksdb/served_folder.h"
+#include "embed/rocksdb/testing/file_server.h"
+#include "transport/descriptor.h"
+#include "weft/engine.h"
+
+namespace weft::embed {
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kFileBytes = kMiB + kMiB / 8;  // takes a huge page, of 2 MiB
+constexpr uint64_t kOne = 1;                      // clients
+constexpr uint64_t kOther = 2;
+constexpr uint64_t kThird = 3;
+
+class LentFilesTest : public testing::Test {
+ protected:
+  LentFilesTest() : folder_("lent_files_test") {
+    folder_.Put("file", "");
+    std::filesystem::resize_file(folder_.file("file"), kFileBytes);
+    file_ = *(*ServedFolder::Open(folder_.path(), /*read_only=*/true))
+                 ->OpenFile("file", ServedFolder::Mode::kRead);
+  }
+  // One file, by so many identities as there are to be copies.
+  absl::StatusOr<LentFiles::Loan> Lend(uint64_t identity, uint64_t client) {
+    return files_.Lend(identity, file_, kFileBytes, client);
+  }
+  bool IsFullFor(uint64_t client) {
+    const absl::Status status = Lend(~uint64_t{0}, client).status();
+    EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status)) << status;
+    return !status.ok();
+  }
+  // All that one client gets of eight: `first` to `first` + 6.
+  void LendSevenTo(uint64_t client, uint64_t first = 1) {
+    for (uint64_t identity = first; identity < first + 7; ++identity) {
+      auto loan = Lend(identity, client);
+      ASSERT_TRUE(loan.ok()) << loan.status() << " " << identity;
+      loans_.push_back(*std::move(loan));
+    }
+  }
+
+  TestFolder folder_;
+  Descriptor file_;
+  const std::unique_ptr<Engine> engine_ = *OpenNetworkEngine({});
+  LentFiles files_{*engine_, 16 * kMiB};
+  std::vector<LentFiles::Loan> loans_;  // go first
+};
+
+// A file had its own bytes in the account, and its copy took whole huge pages: of files that are
+// little more than half a page there were twice as many in memory as there was memory for.
+TEST_F(LentFilesTest, ACopyCountsWithThePagesThatItTakes) {
+  loans_.push_back(*Lend(1, kOne));
+  EXPECT_EQ(files_.bytes(), 2 * kMiB);
+  loans_.push_back(*Lend(2, kOne));
+  EXPECT_EQ(files_.bytes(), 4 * kMiB);
+}
+
+TEST_F(LentFilesTest, AFileThatTakesMoreThanThereIsIsNotLent) {
+  LentFiles small(*engine_, kFileBytes);
+  EXPECT_TRUE(absl::IsInvalidArgument(small.Lend(1, file_, kFileBytes, kOne).status()));
+}
+
+// One client's files had all of it.
+TEST_F(LentFilesTest, AClientLeavesAnEighthOfTheMemoryToOthers) {
+  LendSevenTo(kOne);
+  EXPECT_TRUE(IsFullFor(kOne));
+  EXPECT_TRUE(Lend(1, kOne).ok()) << "what is there costs nothing";
+  auto last = Lend(8, kOther);
+  ASSERT_TRUE(last.ok()) << last.status();
+  EXPECT_EQ(files_.bytes(), 16 * kMiB);
+  EXPECT_TRUE(IsFullFor(kOther));
+  last->reset();
+  EXPECT_FALSE(IsFullFor(kThird));
+}
+
+TEST_F(LentFilesTest, ACopyCountsForWhoHadItLoadedAndForNoOther) {
+  LendSevenTo(kOne);
+  for (uint64_t identity = 1; identity <= 7; ++identity) {
+    auto loan = Lend(identity, kOther);
+    ASSERT_TRUE(loan.ok()) << loan.status();
+    loans_.push_back(*std::move(loan));
+  }
+  EXPECT_EQ(files_.bytes(), 14 * kMiB);
+  EXPECT_FALSE(IsFullFor(kOther));
+}
+
+TEST_F(LentFilesTest, CopiesWithoutLoansMakeRoomWhoeverHadThemLoaded) {
+  LendSevenTo(kOne);
+  loans_.erase(loans_.begin());
+  EXPECT_FALSE(IsFullFor(kOne)) << "its own";
+  loans_.clear();
+  LendSevenTo(kOther, 11);
+  EXPECT_TRUE(IsFullFor(kOther));
+  EXPECT_FALSE(IsFullFor(kThird));
+}
+
+// It stayed, though nobody could read it, for as long as somebody kept the file open: who kept all
+// that a database had replaced left no memory to what it has now.
+TEST_F(LentFilesTest, TheMemoryOfAForgottenCopyIsGivenBackThoughALoanLasts) {
+  LendSevenTo(kOne);
+  for (uint64_t identity = 1; identity <= 7; ++identity) files_.Forget(identity);
+  EXPECT_EQ(files_.bytes(), 0u);
+  std::vector<LentFiles::Loan> forgotten = std::move(loans_);
+  loans_.clear();
+  LendSevenTo(kOne);
+  forgotten.clear();
+  loans_.clear();
+  EXPECT_FALSE(IsFullFor(kOne)) << "and what is forgotten goes once";
+}
+
+}  // namespace
+}  // namespace weft::embed
