@@ -8,8 +8,20 @@
 
 #include "core/status.h"
 #include "core/strings.h"
+#include "transport/huge_mapping.h"
+#include "transport/mapped_memory.h"
 
 namespace weft::embed {
+namespace {
+
+// How many of the bytes that are wanted have room in what is left, with the pages that they take.
+uint64_t Fitting(uint64_t wanted, uint64_t left) {
+  if (wanted <= left && MappedMemory::TakenBy(wanted) <= left) return wanted;
+  if (left >= kHugePageBytes) return left - left % kHugePageBytes;
+  return std::min(left, CacheService::kMinLentBytes);  // small pages
+}
+
+}  // namespace
 
 // One thread: memory is mapped, and given back, when clients come and go.
 CacheService::CacheService(Engine& engine, uint64_t max_bytes)
@@ -36,21 +48,50 @@ void CacheService::RunOnEngine(Function<void()> task) {
   ran.get_future().wait();
 }
 
+uint64_t CacheService::lent_bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return lent_.all();
+}
+
+// What is left to whoever comes, and, where that is no cache, to who has less than its share.
+absl::StatusOr<uint64_t> CacheService::Take(uint64_t client, uint64_t wanted) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const uint64_t all = lent_.all();
+  uint64_t bytes = Fitting(wanted, std::max(all, AllButReserve(max_bytes_)) - all);
+  if (bytes < kMinLentBytes) bytes = Fitting(wanted, max_bytes_ - all);
+  const uint64_t taken = MappedMemory::TakenBy(bytes);
+  if (bytes < kMinLentBytes || !lent_.HasRoom(client, taken, max_bytes_) ||
+      !loans_of_.HasRoom(client, 1, kMaxLoans)) {
+    return absl::ResourceExhaustedError(
+        StrCat(all, " of ", max_bytes_, " bytes are lent, in ", loans_of_.all(), " of ", kMaxLoans,
+               " loans; ", lent_.Of(client), " bytes, in ", loans_of_.Of(client),
+               " loans, to this client, which can have no ", wanted,
+               " more: borrow less, or try again later"));
+  }
+  lent_.Take(client, taken);
+  loans_of_.Take(client, 1);
+  return bytes;
+}
+
+void CacheService::Give(uint64_t client, uint64_t bytes) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  lent_.Give(client, MappedMemory::TakenBy(bytes));
+  loans_of_.Give(client, 1);
+}
+
 void CacheService::StartBorrow(const wire::BorrowRequest& request,
                                ServerWriter<wire::BorrowReply> stream) {
   if (request.bytes() < kMinLentBytes) {
     return stream.Finish(absl::InvalidArgumentError(
         StrCat(request.bytes(), " bytes; at least ", kMinLentBytes, " are lent")));
   }
-  const uint64_t bytes = std::min(request.bytes(), max_bytes_ - lent_bytes_.load());
-  if (bytes < kMinLentBytes || loans_.size() >= kMaxLoans) {
-    return stream.Finish(
-        absl::ResourceExhaustedError(StrCat(lent_bytes_.load(), " of ", max_bytes_,
-                                            " bytes are lent, to ", loans_.size(), " clients")));
-  }
-  lent_bytes_.fetch_add(bytes);
+  const uint64_t client = stream.context().path().client;
+  const absl::StatusOr<uint64_t> taken = Take(client, request.bytes());
+  if (!taken.ok()) return stream.Finish(taken.status());
+  const uint64_t bytes = *taken;
   const uint64_t number = ++last_number_;
   Loan& loan = loans_[number];
+  loan.client = client;
   loan.bytes = bytes;
   loan.stream = std::move(stream);
   mappers_->Run(lane_, [this, number, bytes] {
@@ -87,9 +128,10 @@ void CacheService::End(uint64_t number, absl::Status why) {
     stream.Finish(std::move(why));
   }
   if (stopping_ || (loan.memory == nullptr && !failed)) return;
-  mappers_->Run(lane_, [this, bytes = loan.bytes, memory = std::move(loan.memory)]() mutable {
+  mappers_->Run(lane_, [this, client = loan.client, bytes = loan.bytes,
+                        memory = std::move(loan.memory)]() mutable {
     memory.reset();  // waits until nobody can touch it
-    lent_bytes_.fetch_sub(bytes);
+    Give(client, bytes);
   });
   loans_.erase(found);
 }

@@ -6,23 +6,26 @@
 //                                                         revokes the memory, and gives it back
 //                                                         when nobody can touch it any more
 //
-// Limits: `max_bytes` for all, of which a loan takes what it asked for, or what is left. kMaxLoans.
+// Limits: `max_bytes` for all, in whole pages, of which a loan takes what it asked for, or what is
+// left to its client; kMaxLoans. Of both one client (PathInfo::client) leaves some to others
+// (core/client_shares.h); what has ended counts until nobody can touch it any more.
 //
-// Threads: the handler on the engine's thread. The rest from one thread.
+// Threads: the handler on the engine's thread. The rest from one thread; lent_bytes() from any.
 // Lifetime: the engine outlives it; it outlives the server. REQUIRES: the engine has a thread of
 //   its own.
 // Errors: as cache.proto says.
 // Invariants: lent_bytes() <= max_bytes, and memory is lent again only when it is reclaimed.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/client_shares.h"
 #include "embed/nbdkit/disk_pool.h"
 #include "embed/rocksdb/cache.weft.h"
 #include "weft/engine.h"
@@ -45,18 +48,22 @@ class CacheService final : public wire::Cache::Service {
 
   // Ends all streams, so that a server's Shutdown() need not wait for them. Any thread.
   void EndLoans();
-  uint64_t lent_bytes() const { return lent_bytes_.load(); }
+  uint64_t lent_bytes() const;  // with the pages that they take
 
   void StartBorrow(const wire::BorrowRequest& request,
                    ServerWriter<wire::BorrowReply> stream) override;
 
  private:
   struct Loan {
+    uint64_t client = 0;
     uint64_t bytes = 0;
     std::optional<ServerWriter<wire::BorrowReply>> stream;  // none: it has ended
     std::unique_ptr<ExportedMemory> memory;                 // null: it is being mapped
   };
 
+  // How many bytes the client gets of those it asks for; they are its from then on, until Give().
+  absl::StatusOr<uint64_t> Take(uint64_t client, uint64_t wanted);
+  void Give(uint64_t client, uint64_t bytes);
   void PostOnEngine(Function<void()> task);
   void RunOnEngine(Function<void()> task);  // and waits
   void OnMapped(uint64_t number, absl::StatusOr<std::unique_ptr<ExportedMemory>> memory);
@@ -64,7 +71,11 @@ class CacheService final : public wire::Cache::Service {
 
   Engine& engine_;
   const uint64_t max_bytes_;
-  std::atomic<uint64_t> lent_bytes_{0};
+
+  mutable std::mutex mutex_;
+  // Guarded by mutex_.
+  ClientShares lent_;      // bytes
+  ClientShares loans_of_;  // how many
 
   // Engine thread only.
   std::unordered_map<uint64_t, Loan> loans_;

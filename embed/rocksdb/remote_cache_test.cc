@@ -2,9 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <atomic>
 #include <cstring>
+#include <filesystem>
 #include <future>
 #include <memory>
 #include <optional>
@@ -32,6 +34,7 @@ class CacheServer {
     EXPECT_TRUE(listening.ok()) << listening;
   }
   std::string address() const { return server_->address(); }
+  absl::Status Listen(const std::string& address) { return server_->Listen(address); }
   CacheService& service() { return service_; }
   uint64_t requests() const { return server_->stats().requests; }
 
@@ -260,12 +263,44 @@ TEST_P(RemoteCacheTest, AServerLendsWhatItHas) {
   auto one = Open(12 << 20);
   EXPECT_EQ(server_->service().lent_bytes(), 12u << 20);
   const auto other = Open(12 << 20);
-  EXPECT_EQ(server_->service().lent_bytes(), 16u << 20) << "what is left";
+  EXPECT_EQ(server_->service().lent_bytes(), 14u << 20) << "what is left to one client";
   const auto third = Open(12 << 20);
   EXPECT_FALSE(Put(*third, "key", "value"));
   one.reset();
   while (!Put(*third, "key", "value")) third->WaitIdle();
+  EXPECT_EQ(server_->service().lent_bytes(), 14u << 20);
+}
+
+// One client's caches had all of it.
+TEST_P(RemoteCacheTest, AClientLeavesAnEighthOfTheMemoryToOthers) {
+  const auto one = Open(64 << 20);
+  const auto again = Open(64 << 20);
+  EXPECT_EQ(server_->service().lent_bytes(), 14u << 20);
+  EXPECT_FALSE(Put(*again, "key", "value"));
+  // All that come by an address are one client to the server, and a user of a socket is another.
+  std::string folder = "/tmp/weft-cache-XXXXXX";  // TempDir() is too long for a socket
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  RemoteCacheOptions options;
+  options.address = "unix:" + folder + "/socket";
+  options.bytes = 64 << 20;
+  const absl::Status listening = server_->Listen(options.address);
+  ASSERT_TRUE(listening.ok()) << listening;
+  const auto other = *RemoteCache::Open(options);
+  other->WaitIdle();
+  EXPECT_TRUE(Put(*other, "key", "value"));
   EXPECT_EQ(server_->service().lent_bytes(), 16u << 20);
+  const auto more = *RemoteCache::Open(options);
+  more->WaitIdle();
+  EXPECT_FALSE(Put(*more, "key", "value"));
+  std::filesystem::remove_all(folder);
+}
+
+// A loan of little more than half a huge page takes a whole one.
+TEST_P(RemoteCacheTest, ALoanCountsWithThePagesThatItTakes) {
+  const auto one = Open((1 << 20) + 4096);
+  EXPECT_EQ(server_->service().lent_bytes(), 2u << 20);
+  const auto other = Open(13 << 20);
+  EXPECT_EQ(server_->service().lent_bytes(), 14u << 20) << "12 MiB: 13 would take 14";
 }
 
 INSTANTIATE_TEST_SUITE_P(Paths, RemoteCacheTest, testing::Values("shm", "tcp"));
