@@ -35,6 +35,7 @@
 #include <thread>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -65,6 +66,8 @@ class ServerSessions {
   struct Leave {
     void operator()(Session* session) const { session->owner.OnRequestOver(*session); }
   };
+  // In Session::under_way, beside how many there are.
+  static constexpr uint32_t kNoMoreBegin = uint32_t{1} << 31;
   // A request under way. Released when nothing of it can be carried out any more; on any thread.
   using Ticket = std::unique_ptr<Session, Leave>;
 
@@ -85,7 +88,8 @@ class ServerSessions {
     const uint64_t client;  // PathInfo::client
     const ClientLimit::Place place;
     uint64_t epoch = 0;  // that it was told
-    // Any thread. Written by the engine's, but for under_way.
+    // Any thread. Written by the engine's, but for under_way: requests, and kNoMoreBegin from when
+    // the session is closed. So one thread sees that it is closed and nothing is under way any more.
     std::atomic<State> state{State::kWaiting};
     std::atomic<uint32_t> under_way{0};
     DiskPool::Lane lane;
@@ -104,10 +108,10 @@ class ServerSessions {
         sweep_(engine) {}
 
   // `id`: what its client is to itself, over all its connections.
-  void Attach(const std::string& id, ServerWriter<Reply> stream, More more = {}) {
-    if (of_id_.contains(id)) {
-      for (auto& [number, session] : sessions_) {
-        if (session.id == id) Close(session, absl::AbortedError("the client has attached again"));
+  void Attach(std::string id, ServerWriter<Reply> stream, More more = {}) {
+    if (const auto earlier = of_id_.find(id); earlier != of_id_.end()) {
+      for (const uint64_t number : std::vector<uint64_t>(earlier->second)) {
+        Close(number, absl::AbortedError("the client has attached again"));
       }
       Sweep();
     }
@@ -118,17 +122,14 @@ class ServerSessions {
     Session& session =
         sessions_.try_emplace(number, *this, number, id, client, *std::move(place), std::move(more))
             .first->second;
-    ++of_id_[id];
+    of_id_[id].push_back(number);
     session.stream = std::move(stream);
     // May run here and now.
     session.stream->context().OnCancel([this, number] {
-      const auto found = sessions_.find(number);
-      if (found != sessions_.end()) {
-        Close(found->second, absl::CancelledError("its client is gone"));
-      }
+      Close(number, absl::CancelledError("its client is gone"));
       Sweep();
     });
-    Sweep();
+    MakeReady(id);
   }
 
   // Tells the client, with what `session.told` has beside the number and the epoch.
@@ -189,8 +190,10 @@ class ServerSessions {
   // way goes on. Any thread.
   void End() {
     Post([this] {
-      for (auto& [number, session] : sessions_) {
-        Close(session, absl::UnavailableError("the server is about to end"));
+      std::vector<uint64_t> numbers;
+      for (const auto& [number, session] : sessions_) numbers.push_back(number);
+      for (const uint64_t number : numbers) {
+        Close(number, absl::UnavailableError("the server is about to end"));
       }
       Sweep();
     });
@@ -202,47 +205,66 @@ class ServerSessions {
     RunOnEngine([this] { stopping_ = true; });
   }
   void Clear() {
-    RunOnEngine([this] { sessions_.clear(); });
+    RunOnEngine([this] {
+      over_.clear();
+      sessions_.clear();
+    });
   }
   bool stopping() const { return stopping_; }
 
  private:
-  void Close(Session& session, absl::Status why) {
-    if (session.state.load() != State::kClosed) closed_sessions_.fetch_add(1);
-    session.state.store(State::kClosed);
+  // Nothing to do for one that is closed, or gone.
+  void Close(uint64_t number, absl::Status why) {
+    const auto found = sessions_.find(number);
+    if (found == sessions_.end()) return;
+    Session& session = found->second;
+    if (session.state.exchange(State::kClosed) == State::kClosed) return;
+    if (session.under_way.fetch_or(kNoMoreBegin) == 0) over_.push_back(number);
     if (!session.stream.has_value()) return;
     ServerWriter<Reply> stream = *std::move(session.stream);
     session.stream.reset();
     stream.Finish(std::move(why));
   }
 
+  // Takes the sessions that are over, and looks at no others: there may be kMaxSessions of them, and
+  // this is on the thread on which all clients' requests begin.
   void Sweep() {
-    for (auto it = sessions_.begin(); it != sessions_.end();) {
-      Session& session = it->second;
-      if (session.state.load() != State::kClosed || session.under_way.load() > 0) {
-        ++it;
-        continue;
-      }
-      gone_(session);
-      const auto of_id = of_id_.find(session.id);
-      if (--of_id->second == 0) of_id_.erase(of_id);
-      it = sessions_.erase(it);
-      closed_sessions_.fetch_sub(1);
-    }
-    for (auto& [number, session] : sessions_) {
-      if (stopping_ || session.state.load() != State::kWaiting) continue;
-      if (of_id_.find(session.id)->second > 1) continue;  // earlier ones
-      session.state.store(State::kOpening);
-      ready_(session);
+    while (!over_.empty()) {
+      const auto found = sessions_.find(over_.back());
+      over_.pop_back();
+      gone_(found->second);
+      const std::string id = found->second.id;
+      const auto of_id = of_id_.find(id);
+      std::erase(of_id->second, found->first);
+      if (of_id->second.empty()) of_id_.erase(of_id);
+      sessions_.erase(found);
+      MakeReady(id);
     }
   }
 
-  // Whoever closes it either sees that nothing is under way any more, or is seen here. The session
-  // may be gone as soon as it is left.
+  // The session of this id that waits, if there is no earlier one any more.
+  void MakeReady(const std::string& id) {
+    const auto of_id = of_id_.find(id);
+    if (stopping_ || of_id == of_id_.end() || of_id->second.size() > 1) return;
+    Session& session = sessions_.find(of_id->second.front())->second;
+    if (session.state.load() != State::kWaiting) return;
+    session.state.store(State::kOpening);
+    ready_(session);
+  }
+
+  // Whoever leaves it on the engine may use it still, so that it is swept later.
   void OnRequestOver(Session& session) {
-    if (session.under_way.fetch_sub(1) > 1 || closed_sessions_.load() == 0) return;
-    if (engine_.OnEngine()) return sweep_.Set(0, [this] { Sweep(); });
-    Post([this] { Sweep(); });
+    if (session.under_way.fetch_sub(1) != (kNoMoreBegin | 1)) return;
+    // Nobody else takes it from here.
+    const uint64_t number = session.number;
+    if (engine_.OnEngine()) {
+      over_.push_back(number);
+      return sweep_.Set(0, [this] { Sweep(); });
+    }
+    Post([this, number] {
+      over_.push_back(number);
+      Sweep();
+    });
   }
 
   void RunOnEngine(Function<void()> task) {
@@ -260,11 +282,10 @@ class ServerSessions {
   Function<void(Session&)> ready_;
   Function<void(Session&)> gone_;
 
-  // Of sessions_. Written by the engine's thread, before the session's state.
-  std::atomic<uint32_t> closed_sessions_{0};
   // Engine thread only. Sessions stay where they are while something of them is under way.
   std::unordered_map<uint64_t, Session> sessions_;
-  std::unordered_map<std::string, uint32_t> of_id_;  // of sessions_
+  std::unordered_map<std::string, std::vector<uint64_t>> of_id_;  // numbers, in their order
+  std::vector<uint64_t> over_;  // closed, and nothing of them is under way; each once
   bool stopping_ = false;
 
   Alarm sweep_;
