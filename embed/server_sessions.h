@@ -92,7 +92,6 @@ class ServerSessions {
     // the session is closed. So one thread sees that it is closed and nothing is under way any more.
     std::atomic<State> state{State::kWaiting};
     std::atomic<uint32_t> under_way{0};
-    DiskPool::Lane lane;
     // Engine thread only.
     std::optional<ServerWriter<Reply>> stream;  // none: it has ended
     Reply told;
@@ -168,12 +167,12 @@ class ServerSessions {
     return buffers_.Allocate(bytes, session.client);
   }
 
-  // `work`(call) on a thread of the pool, and its status as the call's end.
+  // `work`(call) on a thread of the pool, in its client's turn, and its status as the call's end.
   template <class Call, class Work>
   static void RunOn(DiskPool& disks, Call call, Ticket ticket, Work work) {
-    DiskPool::Lane& lane = ticket->lane;
-    disks.Run(lane, [call = std::move(call), ticket = std::move(ticket),
-                     work = std::move(work)]() mutable {
+    const uint64_t client = ticket->client;
+    disks.Run(client, [call = std::move(call), ticket = std::move(ticket),
+                       work = std::move(work)]() mutable {
       if (ticket->state.load() == State::kClosed) return call.Finish(SessionOver());
       absl::Status status = work(call);
       call.Finish(std::move(status));

@@ -103,9 +103,9 @@ void BlockService::StartRead(UnaryCall<wire::ReadRequest, wire::ReadReply> call)
   if (request.bytes() <= kMaxInlineBytes) return ReadInline(std::move(call), *std::move(ticket));
   absl::StatusOr<std::unique_ptr<Buffer>> buffer = sessions_.Allocate(**ticket, request.bytes());
   if (!buffer.ok()) return call.Finish(buffer.status());
-  DiskPool::Lane& lane = (*ticket)->lane;
-  disks_->Run(lane, [this, call = std::move(call), ticket = *std::move(ticket),
-                     buffer = *std::move(buffer)]() mutable {
+  const uint64_t client = (*ticket)->client;
+  disks_->Run(client, [this, call = std::move(call), ticket = *std::move(ticket),
+                       buffer = *std::move(buffer)]() mutable {
     if (ticket->state.load() == Sessions::State::kClosed) return call.Finish(SessionOver());
     const wire::ReadRequest& request = call.request();
     absl::Status read = device_.Read(request.offset(), buffer->bytes());
@@ -143,9 +143,8 @@ void BlockService::StartWrite(UnaryCall<wire::WriteRequest, wire::WriteReply> ca
   if (!ticket.ok()) return call.Finish(ticket.status());
   if (bytes > limit) return call.Finish(TooLarge(bytes, limit));
   if (bytes == 0) return call.Finish(absl::OkStatus());
-  DiskPool::Lane& lane = (*ticket)->lane;
   if (!is_lent) {
-    return RunChange(*disks_, lane, std::move(call), *std::move(ticket),
+    return RunChange(*disks_, std::move(call), *std::move(ticket),
                      [](BlockDevice& device, const wire::WriteRequest& request) {
                        return device.Write(request.offset(), AsBytes(request.inline_data()));
                      });
@@ -156,10 +155,10 @@ void BlockService::StartWrite(UnaryCall<wire::WriteRequest, wire::WriteReply> ca
   ServerContext& context = call.context();
   context.bulk().Fetch(
       request.lent_data(), slice,
-      [this, &lane, call = std::move(call), ticket = *std::move(ticket),
+      [this, call = std::move(call), ticket = *std::move(ticket),
        buffer = *std::move(buffer)](absl::Status fetched) mutable {
         if (!fetched.ok()) return call.Finish(std::move(fetched));
-        RunChange(*disks_, lane, std::move(call), std::move(ticket),
+        RunChange(*disks_, std::move(call), std::move(ticket),
                   [buffer = std::move(buffer)](BlockDevice& device,
                                                const wire::WriteRequest& request) mutable {
                     absl::Status written = device.Write(request.offset(), buffer->bytes());
@@ -170,10 +169,10 @@ void BlockService::StartWrite(UnaryCall<wire::WriteRequest, wire::WriteReply> ca
 }
 
 template <class Call, class Change>
-void BlockService::RunChange(DiskPool& threads, DiskPool::Lane& lane, Call call, Ticket ticket,
-                             Change change) {
-  threads.Run(lane, [this, change = std::move(change), call = std::move(call),
-                     ticket = std::move(ticket)]() mutable {
+void BlockService::RunChange(DiskPool& threads, Call call, Ticket ticket, Change change) {
+  const uint64_t client = ticket->client;
+  threads.Run(client, [this, change = std::move(change), call = std::move(call),
+                       ticket = std::move(ticket)]() mutable {
     if (ticket->state.load() == Sessions::State::kClosed) return call.Finish(SessionOver());
     if (call.context().cancelled()) {
       return call.Finish(absl::CancelledError("the client has given up: not carried out"));
@@ -192,8 +191,7 @@ void BlockService::ChangeRange(Call call, Change change) {
   if (!ticket.ok()) return call.Finish(ticket.status());
   if (request.bytes() > kMaxRangeBytes) return call.Finish(TooLong(request.bytes()));
   if (request.bytes() == 0) return call.Finish(absl::OkStatus());
-  DiskPool::Lane& lane = (*ticket)->ranges;
-  RunChange(*range_thread_, lane, std::move(call), *std::move(ticket), std::move(change));
+  RunChange(*range_thread_, std::move(call), *std::move(ticket), std::move(change));
 }
 
 void BlockService::StartTrim(UnaryCall<wire::TrimRequest, wire::TrimReply> call) {
@@ -253,7 +251,7 @@ void BlockService::FlushAndThen(Function<void(const absl::Status&)> done) {
   const std::lock_guard<std::mutex> lock(flush_mutex_);
   flushes_.push_back(std::move(done));
   if (std::exchange(is_flushing_, true)) return;
-  disks_->Run(flush_lane_, [this] { RunFlushes(); });
+  disks_->Run(DiskPool::kServer, [this] { RunFlushes(); });
 }
 
 void BlockService::RunFlushes() {

@@ -69,10 +69,8 @@ class BlockService final : public wire::Block::Service {
   void StartExtents(UnaryCall<wire::ExtentsRequest, wire::ExtentsReply> call) override;
 
  private:
-  struct Ranges {
-    DiskPool::Lane ranges;  // to be trimmed or zeroed
-  };
-  using Sessions = ServerSessions<wire::AttachReply, Ranges>;
+  struct OfSession {};  // nothing more
+  using Sessions = ServerSessions<wire::AttachReply, OfSession>;
   using Ticket = Sessions::Ticket;
 
   enum class Kind : uint8_t { kReads = 1, kWrites = 2 };
@@ -83,9 +81,9 @@ class BlockService final : public wire::Block::Service {
   template <class Call, class Work>
   void RunOnDisk(Call call, Ticket ticket, Work work);
   // The same of change(device, request), of a request that is to be carried out. If it is to be
-  // durable it ends with the next flush. `lane`: the session's.
+  // durable it ends with the next flush.
   template <class Call, class Change>
-  void RunChange(DiskPool& threads, DiskPool::Lane& lane, Call call, Ticket ticket, Change change);
+  void RunChange(DiskPool& threads, Call call, Ticket ticket, Change change);
   // Of a request that changes a range and brings no bytes: checks it, and runs it on range_thread_.
   template <class Call, class Change>
   void ChangeRange(Call call, Change change);
@@ -105,7 +103,6 @@ class BlockService final : public wire::Block::Service {
   // Guarded by flush_mutex_.
   std::vector<Function<void(const absl::Status&)>> flushes_;
   bool is_flushing_ = false;
-  DiskPool::Lane flush_lane_;
 
   std::unique_ptr<DiskPool> disks_;         // its tasks use the rest
   std::unique_ptr<DiskPool> range_thread_;  // goes first: its tasks use disks_ as well

@@ -17,11 +17,12 @@ DiskPool::~DiskPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void DiskPool::Run(Lane& lane, Function<void()> task) {
+void DiskPool::Run(uint64_t client, Function<void()> task) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    lane.tasks_.push_back(std::move(task));
-    if (lane.tasks_.size() == 1) lanes_.push_back(&lane);
+    std::deque<Function<void()>>& tasks = waiting_[client];
+    tasks.push_back(std::move(task));
+    if (tasks.size() == 1) turns_.push_back(client);
   }
   changed_.notify_one();
 }
@@ -29,16 +30,20 @@ void DiskPool::Run(Lane& lane, Function<void()> task) {
 void DiskPool::Work() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
-    changed_.wait(lock, [this] { return stopping_ || !lanes_.empty(); });
-    if (lanes_.empty()) return;
-    Lane* const lane = lanes_.front();
-    lanes_.pop_front();
-    Function<void()> task = std::move(lane->tasks_.front());
-    lane->tasks_.pop_front();
-    if (!lane->tasks_.empty()) lanes_.push_back(lane);
+    changed_.wait(lock, [this] { return stopping_ || !turns_.empty(); });
+    if (turns_.empty()) return;
+    const auto next = waiting_.find(turns_.front());
+    turns_.pop_front();
+    Function<void()> task = std::move(next->second.front());
+    next->second.pop_front();
+    if (next->second.empty()) {
+      waiting_.erase(next);
+    } else {
+      turns_.push_back(next->first);
+    }
     lock.unlock();
     task();
-    task = {};  // what it holds, perhaps the lane, goes before the lock comes back
+    task = {};  // what it holds goes before the lock comes back
     lock.lock();
   }
 }

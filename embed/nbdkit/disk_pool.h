@@ -1,22 +1,22 @@
 // Threads that wait for a disk, so that an engine does not.
 //
 //   DiskPool pool(8);
-//   DiskPool::Lane lane;                        // of one client
-//   pool.Run(lane, [] { pread(...); });
+//   pool.Run(client, [] { pread(...); });
 //
-// Tasks of one lane start in their order, and lanes take turns: a client with a long queue does not
-// hold up another one's first request.
+// Tasks of one client start in their order, and clients take turns: one with a long queue, or with
+// many sessions, does not hold up another one's first request.
 //
-// Threads: any. Lifetime: a lane outlives its tasks, and the pool outlives all lanes' tasks: its
-//   destructor waits for those that were given to it.
+// Threads: any. Lifetime: the destructor waits for the tasks that were given to it.
 // Errors: none. There is no limit of its own: whoever gives it tasks bounds them (BlockService:
 //   2 * kMaxRequests for each session).
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "core/function.h"
@@ -25,18 +25,16 @@ namespace weft::embed {
 
 class DiskPool {
  public:
-  // What waits, of one client.
-  class Lane {
-    friend class DiskPool;
-    std::deque<Function<void()>> tasks_;  // guarded by DiskPool::mutex_
-  };
+  // Whose a task is that is the server's own; also takes its turn.
+  static constexpr uint64_t kServer = 0;
 
   explicit DiskPool(int threads);
   ~DiskPool();
   DiskPool(const DiskPool&) = delete;
   DiskPool& operator=(const DiskPool&) = delete;
 
-  void Run(Lane& lane, Function<void()> task);
+  // `client`: PathInfo::client, or kServer.
+  void Run(uint64_t client, Function<void()> task);
 
  private:
   void Work();
@@ -44,7 +42,8 @@ class DiskPool {
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
-  std::deque<Lane*> lanes_;  // that have tasks, each once, in the order of their turns
+  std::unordered_map<uint64_t, std::deque<Function<void()>>> waiting_;  // by client; none is empty
+  std::deque<uint64_t> turns_;  // the clients of waiting_, each once
   bool stopping_ = false;
 
   std::vector<std::thread> threads_;

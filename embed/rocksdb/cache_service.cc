@@ -94,7 +94,7 @@ void CacheService::StartBorrow(const wire::BorrowRequest& request,
   loan.client = client;
   loan.bytes = bytes;
   loan.stream = std::move(stream);
-  mappers_->Run(lane_, [this, number, bytes] {
+  mappers_->Run(client, [this, number, bytes] {
     auto memory = ExportedMemory::Allocate(engine_, bytes, {.rights = kMayRead | kMayWrite});
     PostOnEngine([this, number, memory = std::move(memory)]() mutable {
       OnMapped(number, std::move(memory));
@@ -128,8 +128,8 @@ void CacheService::End(uint64_t number, absl::Status why) {
     stream.Finish(std::move(why));
   }
   if (stopping_ || (loan.memory == nullptr && !failed)) return;
-  mappers_->Run(lane_, [this, client = loan.client, bytes = loan.bytes,
-                        memory = std::move(loan.memory)]() mutable {
+  mappers_->Run(loan.client, [this, client = loan.client, bytes = loan.bytes,
+                              memory = std::move(loan.memory)]() mutable {
     memory.reset();  // waits until nobody can touch it
     Give(client, bytes);
   });

@@ -82,7 +82,6 @@ class CacheService final : public wire::Cache::Service {
   uint64_t last_number_ = 0;
   bool stopping_ = false;  // the thread takes no more
 
-  DiskPool::Lane lane_;
   std::unique_ptr<DiskPool> mappers_;  // goes first: its tasks use the rest
 };
 

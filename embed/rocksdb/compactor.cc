@@ -1,6 +1,7 @@
 #include "embed/rocksdb/compactor.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -69,10 +70,9 @@ void Compactor::StartCompact(UnaryCall<wire::CompactRequest, wire::CompactReply>
     jobs_.insert(job);
   }
   call.context().OnCancel([job] { job->canceled.store(true); });
-  // A lane of its own: no job waits behind another one.
-  auto lane = std::make_shared<DiskPool::Lane>();
-  DiskPool::Lane& own = *lane;
-  threads_.Run(own, [this, lane = std::move(lane), job, call = std::move(call)]() mutable {
+  // There are as many threads as jobs: none waits.
+  const uint64_t client = call.context().path().client;
+  threads_.Run(client, [this, job, call = std::move(call)]() mutable {
     Run(std::move(call), std::move(job));
   });
 }

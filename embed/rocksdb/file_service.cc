@@ -135,12 +135,12 @@ void FileService::StartAttach(const wire::AttachRequest& request,
 void FileService::CloseOnPool(std::shared_ptr<OpenFile> file) {
   file->loan.reset();
   if (sessions_.stopping()) return;  // the pool takes no more
-  disks_->Run(closing_lane_, [file = std::move(file)] {});
+  disks_->Run(DiskPool::kServer, [file = std::move(file)] {});
 }
 
 void FileService::Reclaim(Session& session) {
   if (session.asked.locks().empty()) return Open(session);
-  disks_->Run(session.lane, [this, ticket = Sessions::Enter(session)]() mutable {
+  disks_->Run(session.client, [this, ticket = Sessions::Enter(session)]() mutable {
     auto locks = std::make_shared<Locks>();
     std::vector<std::string> lost;
     for (const wire::HeldLock& asked : ticket->asked.locks()) {
@@ -198,9 +198,9 @@ void FileService::RunSoon(Call call, Ticket ticket, Work work) {
 
 template <class Call, class Work, class Then>
 void FileService::RunOnPoolThen(Call call, Ticket ticket, Work work, Then then) {
-  DiskPool::Lane& lane = ticket->lane;
-  disks_->Run(lane, [this, call = std::move(call), ticket = std::move(ticket),
-                     work = std::move(work), then = std::move(then)]() mutable {
+  const uint64_t client = ticket->client;
+  disks_->Run(client, [this, call = std::move(call), ticket = std::move(ticket),
+                       work = std::move(work), then = std::move(then)]() mutable {
     if (ticket->state.load() == Sessions::State::kClosed) return call.Finish(SessionOver());
     auto result = work(call);
     sessions_.Post([call = std::move(call), ticket = std::move(ticket), then = std::move(then),
@@ -300,9 +300,9 @@ void FileService::ReadLent(UnaryCall<wire::ReadRequest, wire::ReadReply> call, T
   absl::StatusOr<std::unique_ptr<Buffer>> buffer =
       sessions_.Allocate(*ticket, call.request().bytes());
   if (!buffer.ok()) return call.Finish(buffer.status());
-  DiskPool::Lane& lane = ticket->lane;
-  disks_->Run(lane, [call = std::move(call), ticket = std::move(ticket), file = std::move(file),
-                     buffer = *std::move(buffer)]() mutable {
+  const uint64_t client = ticket->client;
+  disks_->Run(client, [call = std::move(call), ticket = std::move(ticket), file = std::move(file),
+                       buffer = *std::move(buffer)]() mutable {
     if (ticket->state.load() == Sessions::State::kClosed) return call.Finish(SessionOver());
     const wire::ReadRequest& request = call.request();
     absl::StatusOr<size_t> got = ServedFolder::Read(file->file, request.offset(), buffer->bytes());

@@ -164,7 +164,6 @@ class FileService final : public wire::Files::Service {
   std::mutex writers_mutex_;
   std::multiset<uint64_t> writers_;  // identities of files open for writing; guarded by it
 
-  DiskPool::Lane closing_lane_;
   std::unique_ptr<DiskPool> disks_;  // goes first: its tasks use the rest
 };
 

@@ -350,7 +350,6 @@ struct ServerState {
   std::unique_ptr<grpc::ServerCompletionQueue> queue;
   std::atomic<bool> is_closing{false};  // no slot waits for another request
   uint32_t calls = 0;                   // under way; of the thread that waits for events
-  DiskPool::Lane lane;
   DiskPool disks;
 };
 
@@ -380,7 +379,7 @@ class UnarySlot final : public Slot {
     is_answering_ = true;
     ++state_.calls;
     if (Try(/*may_wait=*/false)) return;
-    state_.disks.Run(state_.lane, [this] { Try(/*may_wait=*/true); });
+    state_.disks.Run(DiskPool::kServer, [this] { Try(/*may_wait=*/true); });
   }
 
  private:
