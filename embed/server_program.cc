@@ -21,7 +21,8 @@ ABSL_FLAG(std::string, listen, "127.0.0.1:0",
 ABSL_FLAG(std::string, paths, "",
           "paths that clients may use: shm,tcp; empty: WEFT_PATHS or all there are");
 ABSL_FLAG(uint32_t, buffer_mib, 256,
-          "memory for payloads under way, in MiB; beyond it clients have to wait");
+          "memory for payloads under way, in MiB, of which each client takes 2 at least; beyond it "
+          "clients have to wait");
 ABSL_FLAG(uint32_t, max_connections, 256, "further clients are refused");
 ABSL_FLAG(uint32_t, max_connections_of_one, 0,
           "connections of one client (by certificate, else user or address); 0: all but an eighth, "
