@@ -53,22 +53,24 @@ uint64_t CacheService::lent_bytes() const {
   return lent_.all();
 }
 
-// What is left to whoever comes, and, where that is no cache, to who has less than its share.
 absl::StatusOr<uint64_t> CacheService::Take(uint64_t client, uint64_t wanted) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const uint64_t all = lent_.all();
-  uint64_t bytes = Fitting(wanted, std::max(all, AllButReserve(max_bytes_)) - all);
-  if (bytes < kMinLentBytes) bytes = Fitting(wanted, max_bytes_ - all);
-  const uint64_t taken = MappedMemory::TakenBy(bytes);
-  if (bytes < kMinLentBytes || !lent_.HasRoom(client, taken, max_bytes_) ||
-      !loans_of_.HasRoom(client, 1, kMaxLoans)) {
+  const uint64_t of_client = lent_.Of(client);
+  const uint64_t most_of_one = std::max(AllButReserve(max_bytes_), kMinLentBytes);
+  const uint64_t share = std::min(lent_.ShareOf(max_bytes_), most_of_one);
+  // To whoever comes; and what is kept for others, to who has less than its share.
+  uint64_t left = std::max(all, AllButReserve(max_bytes_)) - all;
+  if (of_client < share) left = std::max(left, std::min(max_bytes_ - all, share - of_client));
+  const uint64_t bytes = Fitting(wanted, left);
+  if (bytes < kMinLentBytes || !loans_of_.HasRoom(client, 1, kMaxLoans)) {
     return absl::ResourceExhaustedError(
         StrCat(all, " of ", max_bytes_, " bytes are lent, in ", loans_of_.all(), " of ", kMaxLoans,
-               " loans; ", lent_.Of(client), " bytes, in ", loans_of_.Of(client),
+               " loans; ", of_client, " bytes, in ", loans_of_.Of(client),
                " loans, to this client, which can have no ", wanted,
                " more: borrow less, or try again later"));
   }
-  lent_.Take(client, taken);
+  lent_.Take(client, MappedMemory::TakenBy(bytes));
   loans_of_.Take(client, 1);
   return bytes;
 }

@@ -17,10 +17,10 @@ absl::Status FileChanged() { return absl::DataLossError("the file changed while 
 absl::StatusOr<LentFiles::Loan> LentFiles::Lend(uint64_t identity, const Descriptor& file,
                                                 uint64_t bytes, uint64_t client) {
   const uint64_t taken = bytes > max_bytes_ ? bytes : MappedMemory::TakenBy(bytes);
-  if (bytes == 0 || taken > max_bytes_) {
+  if (bytes == 0 || taken > max_bytes_of_one_) {
     return absl::InvalidArgumentError(StrCat("a file of ", bytes, " bytes, for which ", taken,
-                                             " bytes of memory are needed; 1 to ", max_bytes_,
-                                             " bytes can be lent"));
+                                             " bytes of memory are needed; 1 to ",
+                                             max_bytes_of_one_, " bytes can be lent"));
   }
   Entries gone;  // is revoked, which waits, when the mutex is free
   std::unique_lock<std::mutex> lock(mutex_);
@@ -61,19 +61,28 @@ absl::StatusOr<LentFiles::Loan> LentFiles::Lend(uint64_t identity, const Descrip
   return loan;
 }
 
-std::map<uint64_t, std::unique_ptr<LentFiles::Entry>>::iterator LentFiles::OldestWithoutLoans() {
+std::map<uint64_t, std::unique_ptr<LentFiles::Entry>>::iterator LentFiles::OldestWithoutLoans(
+    std::optional<uint64_t> of_client) {
   auto oldest = entries_.end();
   for (auto it = entries_.begin(); it != entries_.end(); ++it) {
     const Entry& entry = *it->second;
     if (!entry.is_ready_ || entry.loans_.load(std::memory_order_acquire) > 0) continue;
+    if (of_client.has_value() && entry.client_ != *of_client) continue;
     if (oldest == entries_.end() || entry.last_use_ < oldest->second->last_use_) oldest = it;
   }
   return oldest;
 }
 
 absl::Status LentFiles::MakeRoom(uint64_t taken, uint64_t client, Entries* gone) {
-  while (!memory_.HasRoom(client, taken, max_bytes_) || !files_.HasRoom(client, 1, kMaxEntries)) {
-    const auto oldest = OldestWithoutLoans();
+  while (true) {
+    // A large file may be more than what is left of an eighth, whatever its client's share is.
+    const bool has_all_of_one = memory_.Of(client) + taken > max_bytes_of_one_;
+    if (!has_all_of_one && memory_.HasRoom(client, taken, max_bytes_) &&
+        files_.HasRoom(client, 1, kMaxEntries)) {
+      return absl::OkStatus();
+    }
+    const auto oldest =
+        OldestWithoutLoans(has_all_of_one ? std::optional<uint64_t>(client) : std::nullopt);
     if (oldest == entries_.end()) {
       return absl::ResourceExhaustedError(
           StrCat(memory_.all(), " of ", max_bytes_, " bytes for files in memory are in use, by ",
@@ -85,7 +94,6 @@ absl::Status LentFiles::MakeRoom(uint64_t taken, uint64_t client, Entries* gone)
     gone->push_back(std::move(oldest->second));
     entries_.erase(oldest);
   }
-  return absl::OkStatus();
 }
 
 void LentFiles::TakeForgotten(Entries* gone) {

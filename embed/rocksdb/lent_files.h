@@ -17,8 +17,8 @@
 //                memory is given back
 //
 // Limits: `max_bytes` of memory for all, in whole pages as the copies take them; kMaxEntries files,
-// below the 4096 exports that an engine has. Of both one client (PathInfo::client) leaves some to
-// others (core/client_shares.h). A copy counts for the client that had it loaded, as long as it is
+// below the 4096 exports that an engine has. Of both one client (PathInfo::client) leaves an eighth
+// to others (core/client_shares.h). A copy counts for the client that had it loaded, as long as it is
 // here; to others who have a loan of it, it costs nothing. Copies without loans make room, whoever
 // had them loaded. Whoever comes when all of it is in use is refused, and asks again later.
 //
@@ -26,8 +26,8 @@
 //   clients, as their leases are revoked. A Loan may end on any thread, the engine's too: it only
 //   counts.
 // Lifetime: the engine outlives it, and it outlives its loans.
-// Errors: RESOURCE_EXHAUSTED: no room now. INVALID_ARGUMENT: an empty file, or one that is larger
-//   takes more than max_bytes. DATA_LOSS: the file changed while it was read.
+// Errors: RESOURCE_EXHAUSTED: no room now. INVALID_ARGUMENT: an empty file, or one that takes more
+//   than seven eighths of max_bytes. DATA_LOSS: the file changed while it was read.
 // Invariants: the bytes of an export do not change while somebody has its region.
 #pragma once
 
@@ -37,6 +37,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -80,7 +81,8 @@ class LentFiles {
   };
   using Loan = std::unique_ptr<Entry, EndLoan>;
 
-  LentFiles(Engine& engine, uint64_t max_bytes) : engine_(engine), max_bytes_(max_bytes) {}
+  LentFiles(Engine& engine, uint64_t max_bytes)
+      : engine_(engine), max_bytes_(max_bytes), max_bytes_of_one_(AllButReserve(max_bytes)) {}
   LentFiles(const LentFiles&) = delete;
   LentFiles& operator=(const LentFiles&) = delete;
 
@@ -98,7 +100,8 @@ class LentFiles {
   using Entries = std::vector<std::unique_ptr<Entry>>;
 
   // REQUIRES, all four: mutex_ is held.
-  std::map<uint64_t, std::unique_ptr<Entry>>::iterator OldestWithoutLoans();
+  std::map<uint64_t, std::unique_ptr<Entry>>::iterator OldestWithoutLoans(
+      std::optional<uint64_t> of_client);
   absl::Status MakeRoom(uint64_t taken, uint64_t client, Entries* gone);
   void TakeForgotten(Entries* gone);
   void GiveBack(Entry& entry);
@@ -106,6 +109,7 @@ class LentFiles {
 
   Engine& engine_;
   const uint64_t max_bytes_;
+  const uint64_t max_bytes_of_one_;  // client
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -67,6 +67,17 @@ TEST_F(LentFilesTest, ACopyCountsWithThePagesThatItTakes) {
 TEST_F(LentFilesTest, AFileThatTakesMoreThanThereIsIsNotLent) {
   LentFiles small(*engine_, kFileBytes);
   EXPECT_TRUE(absl::IsInvalidArgument(small.Lend(1, file_, kFileBytes, kOne).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(files_.Lend(1, file_, 14 * kMiB + 1, kOne).status()))
+      << "one client leaves an eighth";
+}
+
+TEST_F(LentFilesTest, ALargeFileLeavesAnEighthToOthersAsWell) {
+  loans_.push_back(*Lend(1, kOne));
+  loans_.push_back(*Lend(2, kOther));
+  loans_.pop_back();
+  EXPECT_TRUE(absl::IsResourceExhausted(files_.Lend(3, file_, 14 * kMiB, kOne).status()))
+      << "though it has less than its share now";
+  EXPECT_EQ(files_.bytes(), 4 * kMiB) << "and no copy of another client's makes room in vain";
 }
 
 // One client's files had all of it.
