@@ -88,8 +88,8 @@ class ServerSessions {
     const uint64_t client;  // PathInfo::client
     const ClientLimit::Place place;
     uint64_t epoch = 0;  // that it was told
-    // Any thread. Written by the engine's, but for under_way: requests, and kNoMoreBegin from when
-    // the session is closed. So one thread sees that it is closed and nothing is under way any more.
+    // Any thread. Written by the engine's, but for under_way: requests, and kNoMoreBegin once the
+    // session is closed. So one thread sees that nothing of a closed one is under way any more.
     std::atomic<State> state{State::kWaiting};
     std::atomic<uint32_t> under_way{0};
     // Engine thread only.
@@ -225,8 +225,8 @@ class ServerSessions {
     stream.Finish(std::move(why));
   }
 
-  // Takes the sessions that are over, and looks at no others: there may be kMaxSessions of them, and
-  // this is on the thread on which all clients' requests begin.
+  // Takes the sessions that are over, and looks at no others: there may be kMaxSessions of them,
+  // and this is on the thread on which all clients' requests begin.
   void Sweep() {
     while (!over_.empty()) {
       const auto found = sessions_.find(over_.back());

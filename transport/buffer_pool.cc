@@ -260,9 +260,9 @@ absl::StatusOr<BufferSlab*> BufferPoolCore::SlabFor(size_t cell_bytes, uint64_t 
   if (!MayHave(slab_bytes, client)) {
     return absl::ResourceExhaustedError(
         StrCat("clients have ", shares_.all(), " of ", options_.max_bytes,
-               " bytes of a buffer pool, ", shares_.Of(client), " of them this one, which can "
-               "have no ", slab_bytes, " more: ask for less at a time, or try again later; "
-               "BufferPoolOptions::max_bytes says how much there is"));
+               " bytes of a buffer pool (BufferPoolOptions::max_bytes), ", shares_.Of(client),
+               " of them this one, which can have no ", slab_bytes,
+               " more: ask for less at a time, or try again later"));
   }
   slab = FindCut(cell_bytes);
   if (slab == nullptr && SharesSlab(cell_bytes)) slab = FindIdle(0, kSmallClasses);

@@ -50,8 +50,8 @@ class MappedMemory {
   // Takes 0.3 s. What is larger may be meant to be sparse.
   static constexpr size_t kMostMadeHugeBytes = size_t{1} << 30;
 
-  // What a mapping of `bytes` takes where huge pages are tried, whether there are some or not: whole
-  // pages of 4 KiB, and above 1 MiB of 2 MiB. REQUIRES: bytes <= 2^63.
+  // What a mapping of `bytes` takes where huge pages are tried, whether there are some or not:
+  // whole pages of 4 KiB, and above 1 MiB of 2 MiB. REQUIRES: bytes <= 2^63.
   static size_t TakenBy(size_t bytes);
   // At least `bytes` bytes of zeros; whole pages of the kind that came out.
   static absl::StatusOr<MappedMemory> Map(size_t bytes, const MappedMemoryOptions& options = {});

@@ -64,11 +64,11 @@ absl::StatusOr<uint64_t> CacheService::Take(uint64_t client, uint64_t wanted) {
   if (of_client < share) left = std::max(left, std::min(max_bytes_ - all, share - of_client));
   const uint64_t bytes = Fitting(wanted, left);
   if (bytes < kMinLentBytes || !loans_of_.HasRoom(client, 1, kMaxLoans)) {
-    return absl::ResourceExhaustedError(
-        StrCat(all, " of ", max_bytes_, " bytes are lent, in ", loans_of_.all(), " of ", kMaxLoans,
-               " loans; ", of_client, " bytes, in ", loans_of_.Of(client),
-               " loans, to this client, which can have no ", wanted,
-               " more: borrow less, or try again later"));
+    return absl::ResourceExhaustedError(StrCat(all, " of ", max_bytes_, " bytes are lent, in ",
+                                               loans_of_.all(), " of ", kMaxLoans, " loans; ",
+                                               of_client, " bytes, in ", loans_of_.Of(client),
+                                               " loans, to this client, which can have no ", wanted,
+                                               " more: borrow less, or try again later"));
   }
   lent_.Take(client, MappedMemory::TakenBy(bytes));
   loans_of_.Take(client, 1);

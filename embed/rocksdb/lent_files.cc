@@ -139,8 +139,8 @@ void LentFiles::Forget(uint64_t identity) {
   changed_.wait(lock, [entry] { return entry->is_ready_ || !entry->failure_.ok(); });
   lock.unlock();
   // Revokes it. Where a client has to answer for it (ofi_tcp, some cards), one that does not ends
-  // its connection, and holds up no other one's files. Nobody else uses it any more: the memory goes
-  // now, and not with loans, which may last.
+  // its connection, and holds up no other one's files. Nobody else uses it any more: the memory
+  // goes now, and not with loans, which may last.
   entry->memory_.reset();
   lock.lock();
   GiveBack(*entry);

@@ -18,9 +18,9 @@
 //
 // Limits: `max_bytes` of memory for all, in whole pages as the copies take them; kMaxEntries files,
 // below the 4096 exports that an engine has. Of both one client (PathInfo::client) leaves an eighth
-// to others (core/client_shares.h). A copy counts for the client that had it loaded, as long as it is
-// here; to others who have a loan of it, it costs nothing. Copies without loans make room, whoever
-// had them loaded. Whoever comes when all of it is in use is refused, and asks again later.
+// to others (core/client_shares.h). A copy counts for the client that had it loaded, as long as it
+// is here; to others who have a loan of it, it costs nothing. Copies without loans make room,
+// whoever had them loaded. Whoever comes when all of it is in use is refused, and asks again later.
 //
 // Threads: any but the engine's, several at once: Lend() waits for the medium, and Forget() for
 //   clients, as their leases are revoked. A Loan may end on any thread, the engine's too: it only
