@@ -235,22 +235,32 @@ class SlowReaderTest : public RpcTest {
   // A client that asks for `calls` replies of so many bytes, and takes none.
   void AskAndTakeNothing(uint32_t calls, size_t bytes) {
     DialAndTakeNothing(calls);
-    for (uint32_t slot = 0; slot < calls; ++slot) Ask(slot, bytes);
+    AskForAll(peer_, calls, bytes);
+  }
+  void AskForAll(RawPeer& peer, uint32_t calls, size_t bytes) {
+    for (uint32_t slot = 0; slot < calls; ++slot) Ask(peer, slot, bytes);
     network_.RunFor(10 * kNsPerMs);
   }
   void DialAndTakeNothing(uint32_t calls) {
+    Dial(peer_, "hostile", calls);
+    TakeNothing("hostile");
+  }
+  void TakeNothing(const std::string& node) {
+    network_.SlowDown(node, /*ns_per_batch=*/1000 * kNsPerSec);
+  }
+  void Dial(RawPeer& peer, const std::string& node, uint32_t calls) {
     rpc::ClientHello hello;
     hello.set_protocol(kRpcProtocolVersion);
     hello.set_max_outstanding_calls(calls);
     hello.set_max_reply_bytes(kMaxPayloadBytes);
-    peer_.DialWith(CoreOf(network_.Node("hostile")).transport(), hello);
-    ASSERT_TRUE(RunUntil([&] { return peer_.connection != nullptr; }));
-    network_.SlowDown("hostile", /*ns_per_batch=*/1000 * kNsPerSec);
+    peer.DialWith(CoreOf(network_.Node(node)).transport(), hello);
+    ASSERT_TRUE(RunUntil([&] { return peer.connection != nullptr; }));
   }
-  void Ask(uint32_t slot, size_t bytes) {
+  void Ask(uint32_t slot, size_t bytes) { Ask(peer_, slot, bytes); }
+  void Ask(RawPeer& peer, uint32_t slot, size_t bytes) {
     Size size;
     size.set_bytes(bytes);
-    peer_.Send(Request({slot, 1}, kMake, size.SerializeAsString()));
+    peer.Send(Request({slot, 1}, kMake, size.SerializeAsString()));
   }
 
   RawPeer peer_;
@@ -333,6 +343,31 @@ TEST_F(SlowReaderTest, ASingleReplyMayWaitWhateverItsSizeAndASecondOneMayNot) {
   network_.RunFor(10 * kNsPerMs);
   EXPECT_EQ(server_->stats().slow_readers, 1u);
   EXPECT_EQ(server_->stats().unsent_reply_bytes, 0u);
+}
+
+// Many connections of one client, each with little that waited, cost others theirs.
+TEST_F(SlowReaderTest, AClientWithManyConnectionsLosesThemBeforeOthersLoseTheirOne) {
+  constexpr uint32_t kOffered = 16;  // of a connection's large replies; the others wait
+  constexpr size_t kBytes = 100'000;
+  ServerOptions options;
+  options.max_running_bytes = 4'000'000;
+  Start({}, options);
+  std::deque<RawPeer> hostile(3);
+  for (RawPeer& peer : hostile) Dial(peer, "hostile", kOffered + 6);
+  TakeNothing("hostile");
+  for (RawPeer& peer : hostile) AskForAll(peer, kOffered + 6, kBytes);
+  EXPECT_EQ(server_->stats().unsent_reply_bytes / kBytes, 18u);
+  Dial(peer_, "slow", kOffered + 8);
+  TakeNothing("slow");
+  AskForAll(peer_, kOffered + 8, kBytes);
+  EXPECT_TRUE(peer_.why.ok()) << peer_.why;
+  EXPECT_EQ(server_->stats().slow_readers, 1u);
+  EXPECT_LE(server_->stats().unsent_reply_bytes, options.max_running_bytes / 2);
+  network_.SlowDown("hostile", 0);
+  for (RawPeer& peer : hostile) {
+    if (peer.connection != nullptr) peer.connection->Close("done");
+  }
+  network_.RunFor(kNsPerSec);
 }
 
 TEST_F(SlowReaderTest, TheOptionsHaveBounds) {

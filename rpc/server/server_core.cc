@@ -142,9 +142,14 @@ std::shared_ptr<uint64_t> ServerCore::UnreadBytesOf(uint64_t client) {
 
 void ServerCore::EndSlowest() {
   while (stats_.unsent_reply_bytes > options_.max_running_bytes / 2) {
+    absl::flat_hash_map<uint64_t, uint64_t> of_client;  // waiting bytes
+    for (ServerConnection& one : connections_) of_client[one.path().client] += one.unsent_bytes();
+    const auto waiting = [&of_client](const ServerConnection& one) {
+      return std::pair(of_client[one.path().client], one.unsent_bytes());
+    };
     ServerConnection* slowest = nullptr;
     for (ServerConnection& one : connections_) {
-      if (slowest == nullptr || one.unsent_bytes() > slowest->unsent_bytes()) slowest = &one;
+      if (slowest == nullptr || waiting(one) > waiting(*slowest)) slowest = &one;
     }
     // As on a connection, a single reply of any size may wait: the others have the half.
     if (slowest->waiting_replies() == 1 &&

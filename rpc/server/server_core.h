@@ -130,9 +130,9 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   // Of messages of streams that no handler has read, of all connections of this client that have
   // streams: these keep it.
   std::shared_ptr<uint64_t> UnreadBytesOf(uint64_t client);
-  // If such replies have more than half of max_running_bytes: ends the connections that most of
-  // them wait for. Requests of others would find no room. A single reply that waits for the one
-  // that most of them wait for is not counted.
+  // If such replies have more than half of max_running_bytes: ends connections of the client that
+  // most of them wait for, those first that most wait for. Requests of others would find no room. A
+  // single reply that waits for the one that most of them wait for is not counted.
   void EndSlowest();
   absl::Status RunningBytesError() const;
   // `bytes`: of a request and its attachment.
