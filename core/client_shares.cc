@@ -28,10 +28,11 @@ uint64_t ClientShares::ShareOf(uint64_t most) const {
   return std::max(uint64_t{1}, most / (clients() + 1));
 }
 
-bool ClientShares::HasRoom(uint64_t client, uint64_t more, uint64_t most, uint64_t kept) const {
+bool ClientShares::HasRoom(uint64_t client, uint64_t more, uint64_t most) const {
   if (most < all_ || more > most - all_) return false;
-  if (most - all_ - more >= kept) return true;
-  return Of(client) < ShareOf(most);
+  if (all_ + more <= AllButReserve(most)) return true;
+  const uint64_t of_client = Of(client);
+  return of_client == 0 || of_client + more <= ShareOf(most);
 }
 
 }  // namespace weft

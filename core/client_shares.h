@@ -2,9 +2,10 @@
 // listener, the leases of an engine, a server's buffers. A part of it is kept for others:
 //
 //   how much is taken with it       who gets it
-//   all but what is kept, or less   whoever comes
-//   no more than all                whoever has less than its share: all of it over the number of
-//                                   clients that have any, and one more client
+//   no more than AllButReserve()    whoever comes
+//   no more than all                who has no more than its share with it, which is all of it over
+//                                   the number of clients that have any, and one more client; and
+//                                   who has nothing, for what it wants may be more than a share
 //   more                            nobody
 //
 // The second line lets those in who have nothing yet, or less than others, while one client, or a
@@ -28,6 +29,17 @@ namespace weft {
 // (Newcomers). None where there are fewer than 8: of few each is wanted.
 constexpr uint64_t AllButReserve(uint64_t most) { return most - most / 8; }
 
+// Of bytes that are held for as long as others like, and by many clients in the best case: whether
+// so many more leave others as much as their client has of them. Alone it gets half; two that take
+// turns get a third each, and who comes when others have all that they can get has half of what is
+// left. Whoever has none gets what fits, for a message may be larger than that.
+// Source: A. K. Choudhury and E. L. Hahne, Dynamic queue length thresholds for shared-memory packet
+// switches, IEEE/ACM Transactions on Networking, 1998.
+constexpr bool LeavesAsMuch(uint64_t of_client, uint64_t more, uint64_t all, uint64_t most) {
+  if (all > most || more > most - all) return false;
+  return of_client == 0 || of_client + more <= most - all - more;
+}
+
 class ClientShares {
  public:
   // REQUIRES: amount > 0, or the client has some.
@@ -40,12 +52,8 @@ class ClientShares {
   size_t clients() const { return of_.size(); }
   // What is left to one more client of `most` where others have taken the rest; at least 1.
   uint64_t ShareOf(uint64_t most) const;
-  // Whether this client gets so much more of `most`: the table above. `kept`: for those with less
-  // than their share; an eighth, unless what they may want at once is more than that.
-  bool HasRoom(uint64_t client, uint64_t more, uint64_t most, uint64_t kept) const;
-  bool HasRoom(uint64_t client, uint64_t more, uint64_t most) const {
-    return HasRoom(client, more, most, most - AllButReserve(most));
-  }
+  // Whether this client gets so much more of `most`: the table above.
+  bool HasRoom(uint64_t client, uint64_t more, uint64_t most) const;
 
  private:
   uint64_t all_ = 0;

@@ -24,13 +24,29 @@ TEST(ClientSharesTest, WhoTakesAllHeCanLeavesAnEighthToOthers) {
   EXPECT_EQ(take_all(1, 1), 256u);
 }
 
-TEST(ClientSharesTest, MoreThanAnEighthCanBeKept) {
+// One that had a little less than its share got as much again as it had.
+TEST(ClientSharesTest, WhatComesWithALargeAmountIsWithinTheShareToo) {
   ClientShares shares;
-  shares.Take(1, 60);
-  EXPECT_TRUE(shares.HasRoom(1, 4, 100, /*kept=*/36));
-  EXPECT_FALSE(shares.HasRoom(1, 5, 100, /*kept=*/36));
-  EXPECT_TRUE(shares.HasRoom(2, 40, 100, /*kept=*/36));
-  EXPECT_TRUE(shares.HasRoom(2, 40, 100, /*kept=*/1000)) << "who has nothing";
+  shares.Take(1, 49);
+  shares.Take(2, 40);
+  EXPECT_FALSE(shares.HasRoom(2, 10, 100)) << "a third for each";
+  shares.Give(2, 20);
+  shares.Take(3, 18);
+  EXPECT_TRUE(shares.HasRoom(2, 5, 100));
+  EXPECT_FALSE(shares.HasRoom(2, 6, 100)) << "a quarter for each";
+  EXPECT_TRUE(shares.HasRoom(4, 13, 100)) << "who has nothing";
+  EXPECT_FALSE(shares.HasRoom(4, 14, 100));
+}
+
+TEST(LeavesAsMuchTest, OthersHaveAsMuchAsOneClientOrItHasNothingElse) {
+  EXPECT_TRUE(LeavesAsMuch(/*of_client=*/40, /*more=*/10, /*all=*/40, /*most=*/100));
+  EXPECT_FALSE(LeavesAsMuch(40, 11, 40, 100));
+  EXPECT_TRUE(LeavesAsMuch(25, 5, 65, 100)) << "beside another that has 40";
+  EXPECT_FALSE(LeavesAsMuch(25, 6, 65, 100));
+  EXPECT_TRUE(LeavesAsMuch(0, 60, 40, 100)) << "all that it has";
+  EXPECT_FALSE(LeavesAsMuch(0, 61, 40, 100));
+  EXPECT_FALSE(LeavesAsMuch(0, ~uint64_t{0}, 40, 100));
+  EXPECT_FALSE(LeavesAsMuch(0, 1, 101, 100)) << "more is held than there is now";
 }
 
 TEST(ClientSharesTest, NoAmountIsTooLarge) {

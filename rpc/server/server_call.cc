@@ -80,7 +80,7 @@ absl::Status ServerCall::WhyRefused(const MethodEntry* entry, uint16_t method,
     return core.RequestTooLargeError(body.size());
   }
   if (request_bytes_ == 0 && !body.empty()) {
-    return core.RunningBytesError();
+    return core.RunningBytesError(*connection_->held_bytes());
   }
   if (cancelled()) {
     return NotRunError(absl::StatusCode::kCancelled,

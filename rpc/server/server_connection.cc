@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/client_shares.h"
 #include "core/inline.h"
 #include "core/log.h"
 #include "core/status.h"
@@ -41,6 +42,7 @@ ServerConnection::ServerConnection(ServerCore& core, Connection& connection,
     : core_(core),
       connection_(&connection),
       is_guarded_(core.options().authorizer != nullptr || core.admission() != nullptr),
+      held_bytes_(core.HeldBytesOf(connection.path().client)),
       one_way_(core.engine()),
       backlog_(core.engine(), core.options(), [this](std::string_view why) { EndSlowReader(why); }),
       peer_(std::move(peer)) {
@@ -230,14 +232,33 @@ void ServerConnection::Refuse(ServerCall& call, absl::Status why) {
   Complete(call, std::move(why));
 }
 
+absl::Status ServerConnection::Charge(size_t bytes) {
+  const uint64_t running = core_.stats().running_bytes;
+  if (!LeavesAsMuch(*held_bytes_, bytes, running, core_.options().max_running_bytes)) {
+    return core_.RunningBytesError(*held_bytes_);
+  }
+  Hold(bytes);
+  return absl::OkStatus();
+}
+
+WEFT_INLINE void ServerConnection::Hold(size_t bytes) {
+  core_.stats().running_bytes += bytes;
+  *held_bytes_ += bytes;
+}
+
+WEFT_INLINE void ServerConnection::LetGo(size_t bytes) {
+  core_.stats().running_bytes -= bytes;
+  *held_bytes_ -= bytes;
+}
+
 // What came beside the message `body`; empty: nothing.
 absl::Status ServerConnection::TakeBeside(ServerCall& call, ByteSpan extras, Metadata metadata,
                                           ByteSpan body, ByteSpan attachment) {
   if (!extras.empty()) {
-    WEFT_RETURN_IF_ERROR(call.Extras().TakeMetadata(core_, extras.size(), std::move(metadata)));
+    WEFT_RETURN_IF_ERROR(call.Extras().TakeMetadata(*this, extras.size(), std::move(metadata)));
   }
   if (attachment.empty()) return absl::OkStatus();
-  return call.Extras().TakeAttachment(core_, *connection_, body.size(), attachment);
+  return call.Extras().TakeAttachment(*this, *connection_, body.size(), attachment);
 }
 
 // Of a call that runs exactly once.
@@ -316,11 +337,12 @@ WEFT_INLINE bool ServerConnection::IsAdmitted(ServerCall& call, const MethodEntr
   ServerTallies& stats = core_.stats();
   const ServerOptions& options = core_.options();
   if (entry == nullptr || body.size() > options.max_request_bytes ||
-      body.size() + stats.running_bytes > options.max_running_bytes) [[unlikely]] {
+      !LeavesAsMuch(*held_bytes_, body.size(), stats.running_bytes, options.max_running_bytes))
+      [[unlikely]] {
     return false;
   }
   call.request_bytes_ = static_cast<uint32_t>(body.size());
-  stats.running_bytes += body.size();
+  Hold(body.size());
   if (call.slot_->early_cancel != 0 && TakeEarlyCancel(*call.slot_)) [[unlikely]]
     return false;
   return call.StartClock(header.remaining_us);
@@ -742,7 +764,7 @@ void ServerConnection::Free(ServerCall& call) {
     backlog_.Remove(call.unsent_bytes_);
   }
   if (call.uses_extras_) {
-    core_.stats().running_bytes -= call.Extras().Clear();
+    LetGo(call.Extras().Clear());
   }
   call.status_ = absl::OkStatus();
   FreeAnswered(call);
@@ -750,7 +772,7 @@ void ServerConnection::Free(ServerCall& call) {
 
 // Free() for a call that had no windows, no error, and has not waited.
 WEFT_INLINE void ServerConnection::FreeAnswered(ServerCall& call) {
-  core_.stats().running_bytes -= call.request_bytes_;
+  LetGo(call.request_bytes_);
   call.CountOutInTurn();
   call.End();
   call.slot_->call = nullptr;

@@ -87,6 +87,12 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   // The peer waits for no call any more: what runs is cancelled. OnClosed() follows.
   void CancelAll();
 
+  // Counts so many bytes of what the client has sent as held, which a call lets go when it is free.
+  // An error: there is no room, or none for this client.
+  absl::Status Charge(size_t bytes);
+  // ServerCore::HeldBytesOf() this client.
+  const std::shared_ptr<uint64_t>& held_bytes() const { return held_bytes_; }
+
   // The call's handler has ended. Engine thread.
   void Complete(ServerCall& call, absl::Status status);
 
@@ -243,6 +249,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   bool TrySendReleased(ServerCall& call);
   void SendOwedReleases();
   void FreeAnswered(ServerCall& call);
+  void Hold(size_t bytes);
+  void LetGo(size_t bytes);
   void LetWait(ServerCall& call);
   void GiveUp(std::string_view why);
   void SendWaitingReplies(Priority least);
@@ -256,7 +264,8 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   uint16_t running_ = 0;
   uint16_t waiting_replies_ = 0;  // in waiting_
   State state_ = State::kServing;
-  const bool is_guarded_;  // by access_, or the server's limits
+  const bool is_guarded_;                       // by access_, or the server's limits
+  const std::shared_ptr<uint64_t> held_bytes_;  // ServerCore::HeldBytesOf() this client
   uint32_t max_reply_bytes_ = 0;
   std::unique_ptr<ClientAccess> access_;  // null: the client may call everything
 

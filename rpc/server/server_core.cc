@@ -121,18 +121,12 @@ absl::Status ServerCore::BindLimits() {
   return admission_ == nullptr ? absl::OkStatus() : admission_->Bind(methods_);
 }
 
-absl::Status ServerCore::Charge(size_t bytes) {
-  if (stats_.running_bytes + bytes > options_.max_running_bytes) return RunningBytesError();
-  stats_.running_bytes += bytes;
-  return absl::OkStatus();
-}
-
-std::shared_ptr<uint64_t> ServerCore::UnreadBytesOf(uint64_t client) {
-  std::weak_ptr<uint64_t>& kept = unread_bytes_[client];
+std::shared_ptr<uint64_t> ServerCore::HeldBytesOf(uint64_t client) {
+  std::weak_ptr<uint64_t>& kept = held_bytes_[client];
   std::shared_ptr<uint64_t> bytes = kept.lock();
   if (bytes == nullptr) {
     bytes.reset(new uint64_t(0), [this, client](uint64_t* last) {
-      unread_bytes_.erase(client);
+      held_bytes_.erase(client);
       delete last;
     });
     kept = bytes;
@@ -142,10 +136,12 @@ std::shared_ptr<uint64_t> ServerCore::UnreadBytesOf(uint64_t client) {
 
 void ServerCore::EndSlowest() {
   while (stats_.unsent_reply_bytes > options_.max_running_bytes / 2) {
+    // Those that this side has dialed are many: each is one for itself.
     absl::flat_hash_map<uint64_t, uint64_t> of_client;  // waiting bytes
     for (ServerConnection& one : connections_) of_client[one.path().client] += one.unsent_bytes();
     const auto waiting = [&of_client](const ServerConnection& one) {
-      return std::pair(of_client[one.path().client], one.unsent_bytes());
+      const uint64_t client = one.path().client;
+      return std::pair(client == 0 ? one.unsent_bytes() : of_client[client], one.unsent_bytes());
     };
     ServerConnection* slowest = nullptr;
     for (ServerConnection& one : connections_) {
@@ -164,12 +160,13 @@ void ServerCore::EndSlowest() {
   }
 }
 
-absl::Status ServerCore::RunningBytesError() const {
-  return NotRunError(
-      absl::StatusCode::kResourceExhausted,
-      StrCat("requests and replies of ", stats_.running_bytes.value(),
-             " bytes are running; this server takes ", options_.max_running_bytes,
-             options_.engines > 1 ? " on each engine" : "", " at most (not run, safe to retry)"));
+absl::Status ServerCore::RunningBytesError(uint64_t of_client) const {
+  return NotRunError(absl::StatusCode::kResourceExhausted,
+                     StrCat("requests and replies of ", stats_.running_bytes.value(),
+                            " bytes are running; this server takes ", options_.max_running_bytes,
+                            options_.engines > 1 ? " on each engine" : "",
+                            " at most, and of this client, which has ", of_client,
+                            ", no more than is left to others (not run, safe to retry)"));
 }
 
 absl::Status ServerCore::RequestTooLargeError(size_t bytes) const {

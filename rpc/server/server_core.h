@@ -115,9 +115,9 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   ServerTallies& stats() { return stats_; }
   // What is wrong with a client's hello that could be decoded.
   static absl::Status CheckClientHello(const rpc::ClientHello& hello);
-  // Counts so many bytes of what clients have sent into running_bytes, from which whoever calls
-  // takes them again. An error: there is no room.
-  absl::Status Charge(size_t bytes);
+  // What one client has in running_bytes but for replies, of all its connections, which keep this:
+  // requests that run, and messages of streams that no handler has read.
+  std::shared_ptr<uint64_t> HeldBytesOf(uint64_t client);
   // Count a reply that waits for its client into running_bytes, and out of it.
   void ChargeReply(size_t bytes) {
     stats_.running_bytes += bytes;
@@ -127,14 +127,11 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
     stats_.running_bytes -= bytes;
     stats_.unsent_reply_bytes -= bytes;
   }
-  // Of messages of streams that no handler has read, of all connections of this client that have
-  // streams: these keep it.
-  std::shared_ptr<uint64_t> UnreadBytesOf(uint64_t client);
   // If such replies have more than half of max_running_bytes: ends connections of the client that
   // most of them wait for, those first that most wait for. Requests of others would find no room. A
   // single reply that waits for the one that most of them wait for is not counted.
   void EndSlowest();
-  absl::Status RunningBytesError() const;
+  absl::Status RunningBytesError(uint64_t of_client) const;
   // `bytes`: of a request and its attachment.
   absl::Status RequestTooLargeError(size_t bytes) const;
   ServerCalls& calls() { return calls_; }
@@ -245,8 +242,8 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   CompletionRecords records_{*this};
   SessionService sessions_{*this};
   IntrusiveList<ServerConnection> connections_;
-  ClientShares shares_;                                                  // of connections_
-  absl::flat_hash_map<uint64_t, std::weak_ptr<uint64_t>> unread_bytes_;  // by client
+  ClientShares shares_;                                                // of connections_
+  absl::flat_hash_map<uint64_t, std::weak_ptr<uint64_t>> held_bytes_;  // by client
   PeerSessions peers_;
   AuditLog audit_log_;
   Rebalance rebalance_{*this};

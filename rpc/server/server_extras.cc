@@ -5,6 +5,7 @@
 #include "core/status.h"
 #include "rpc/operation/attachment.h"
 #include "rpc/server/server_call.h"
+#include "rpc/server/server_connection.h"
 #include "rpc/server/server_core.h"
 
 namespace weft {
@@ -69,18 +70,19 @@ absl::Status ServerExtras::Intercept(std::span<ServerInterceptor* const> interce
 
 // --- what came ----------------------------------------------------------------------------------
 
-absl::Status ServerExtras::TakeMetadata(ServerCore& core, size_t bytes, Metadata metadata) {
-  WEFT_RETURN_IF_ERROR(core.Charge(bytes));
+absl::Status ServerExtras::TakeMetadata(ServerConnection& client, size_t bytes, Metadata metadata) {
+  WEFT_RETURN_IF_ERROR(client.Charge(bytes));
   charged_bytes_ += bytes;
   received = std::move(metadata);
   return absl::OkStatus();
 }
 
-absl::Status ServerExtras::TakeAttachment(ServerCore& core, Connection& connection,
+absl::Status ServerExtras::TakeAttachment(ServerConnection& client, Connection& connection,
                                           size_t message_bytes, ByteSpan bytes) {
+  const ServerCore& core = client.core();
   const size_t all_bytes = message_bytes + bytes.size();
   if (all_bytes > core.options().max_request_bytes) return core.RequestTooLargeError(all_bytes);
-  WEFT_RETURN_IF_ERROR(core.Charge(bytes.size()));
+  WEFT_RETURN_IF_ERROR(client.Charge(bytes.size()));
   charged_bytes_ += bytes.size();
   attachment = KeepAttachment(connection, message_bytes, bytes);
   return absl::OkStatus();

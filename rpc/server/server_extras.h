@@ -37,7 +37,7 @@
 namespace weft {
 
 class ServerCall;
-class ServerCore;
+class ServerConnection;
 struct CompletionRecord;
 
 class ServerExtras final : private Timer {
@@ -73,11 +73,11 @@ class ServerExtras final : private Timer {
   }
 
   // What came with the request, or why it is not taken.
-  absl::Status TakeMetadata(ServerCore& core, size_t bytes, Metadata metadata);
+  absl::Status TakeMetadata(ServerConnection& client, size_t bytes, Metadata metadata);
   // `bytes`: the attachment, behind `message_bytes`, of what `connection` is delivering.
-  absl::Status TakeAttachment(ServerCore& core, Connection& connection, size_t message_bytes,
-                              ByteSpan bytes);
-  // As new. Returns what is to be taken from ServerStats::running_bytes.
+  absl::Status TakeAttachment(ServerConnection& client, Connection& connection,
+                              size_t message_bytes, ByteSpan bytes);
+  // As new. Returns what the connection is to let go of (ServerConnection::LetGo()).
   size_t Clear();
 
   // The call is finished, with this: interceptors that have started end.

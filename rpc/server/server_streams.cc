@@ -62,8 +62,7 @@ void ServerStream::OnQuiet() { streams_->FreeWhenQuiet(call_); }
 ServerStreams::ServerStreams(ServerConnection* connection, StreamLimits limits)
     : connection_(*connection),
       max_streams_(limits.max_streams),
-      streams_(&connection->core().stats().running_bytes,
-               connection->core().UnreadBytesOf(connection->path().client),
+      streams_(&connection->core().stats().running_bytes, connection->held_bytes(),
                {connection->core().options().max_running_bytes,
                 connection->core().options().max_request_bytes}) {
   const ServerOptions& options = connection->core().options();
@@ -180,7 +179,7 @@ WEFT_COLD const char* ServerStreams::OnOpen(ByteSpan frame) {
   const MethodEntry* const entry = core.methods().Find(header.method);
   absl::Status admitted = Admit(call, header, entry);
   if (admitted.ok() && !header.extras.empty()) {
-    admitted = call.Extras().TakeMetadata(core, header.extras.size(), std::move(metadata));
+    admitted = call.Extras().TakeMetadata(connection_, header.extras.size(), std::move(metadata));
   }
   if (!admitted.ok()) {
     ++core.stats().refused;
@@ -240,7 +239,7 @@ void ServerStreams::Start(ServerCall& call, const MethodEntry& entry) {
 // It stays until the handler has finished, as that of a call, and counts as that.
 absl::Status ServerStreams::TakeRequest(ServerCall& call) {
   const size_t bytes = call.stream().read_bytes();
-  WEFT_RETURN_IF_ERROR(connection_.core().Charge(bytes));
+  WEFT_RETURN_IF_ERROR(connection_.Charge(bytes));
   call.request_bytes_ = static_cast<uint32_t>(bytes);
   return absl::OkStatus();
 }

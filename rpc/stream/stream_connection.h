@@ -15,6 +15,7 @@
 #include <memory>
 #include <utility>
 
+#include "core/client_shares.h"
 #include "core/intrusive_list.h"
 #include "core/priority_lists.h"
 #include "core/tally.h"
@@ -34,9 +35,7 @@ class StreamConnection {
   };
 
   // What waits to be read counts into `*held_bytes`, which others may count into as well, and into
-  // `own_bytes`, which all connections of one client share; no more than it leaves to others: alone
-  // it gets half, two get a third each (A. K. Choudhury and E. L. Hahne, Dynamic queue length
-  // thresholds for shared-memory packet switches, 1998).
+  // `own_bytes`, which are all that one client has of them (LeavesAsMuch()).
   StreamConnection(Tally<uint64_t>* held_bytes, std::shared_ptr<uint64_t> own_bytes,
                    const Bounds& bounds)
       : held_bytes_(*held_bytes), own_bytes_(std::move(own_bytes)), bounds_(bounds) {}
@@ -108,8 +107,7 @@ class StreamConnection {
   // Of a message that is received.
   uint64_t most_message_bytes() const { return bounds_.message; }
   bool MayHold(size_t bytes) const {
-    const uint64_t held = held_bytes_ + bytes;
-    return held <= bounds_.held && *own_bytes_ + bytes <= bounds_.held - held;
+    return LeavesAsMuch(*own_bytes_, bytes, held_bytes_, bounds_.held);
   }
   void Hold(size_t bytes) {
     held_bytes_ += bytes;

@@ -11,6 +11,7 @@ namespace weft {
 void LargeMessages::Start(FramingDomain* domain, Link* link, uint64_t client,
                           ConnectionSeal* seal) {
   domain_ = domain;
+  client_ = client;
   seals_ = seal != nullptr;
   reads_refused_ = false;
   sender_.Start(domain, client, seals_ ? &seal->large_out : nullptr);
@@ -37,7 +38,7 @@ std::byte* LargeMessages::Reserve(size_t bytes) {
   std::byte* const data = sender_.Reserve(bytes);
   if (data == nullptr) {
     batches_.CancelEmptyBatch();
-    domain_->send_pool().Watch(this);
+    domain_->send_pool().Watch(this, client_);
     return nullptr;
   }
   batches_.Hold(bytes);

@@ -138,6 +138,7 @@ class LargeMessages final : private LargeSender::Host,
   BatchSender& batches_;
   FramedRemoteAccess& remote_;
   FramingDomain* domain_ = nullptr;
+  uint64_t client_ = 0;
   bool seals_ = false;
   bool reads_refused_ = false;  // for want of room in the domain
   bool opened_last_ = false;    // in its last turn, which is the other half's next time

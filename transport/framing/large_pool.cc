@@ -48,7 +48,7 @@ LargePool::~LargePool() {
 LargeBuffer* LargePool::Acquire(size_t bytes, uint64_t client) {
   WEFT_DCHECK(bytes <= kLargestBytes);  // Ours: both sides bound a message before
   ReleaseThoseBack();
-  if (!ClaimsOf(bytes).empty()) return nullptr;
+  if (!ClaimsOf(bytes).empty() || HasApart(client)) return nullptr;
   return Take(ClassOf(bytes), client);
 }
 
@@ -57,7 +57,8 @@ LargeBuffer* LargePool::AcquireOrWait(size_t bytes, uint64_t client, LargeClaim*
   if (buffer == nullptr) {
     claim->bytes_ = bytes;
     claim->client_ = client;
-    (HasRoom(client, bytes) ? ClaimsOf(bytes) : claims_apart_).PushBack(claim);
+    const bool in_line = MayHave(client, bytes) && !HasApart(client);
+    (in_line ? ClaimsOf(bytes) : ApartOf(client).claims).PushBack(claim);
   }
   return buffer;
 }
@@ -65,11 +66,12 @@ LargeBuffer* LargePool::AcquireOrWait(size_t bytes, uint64_t client, LargeClaim*
 void LargePool::Withdraw(LargeClaim* claim) {
   if (!Claims::IsLinked(claim)) return;
   Claims::Remove(claim);
-  ServeAll();
+  ServeClaims();
 }
 
-void LargePool::Watch(LargeWatcher* watcher) {
-  if (!watchers_.IsLinked(watcher)) watchers_.PushBack(watcher);
+void LargePool::Watch(LargeWatcher* watcher, uint64_t client) {
+  if (watcher->linked()) return;
+  ApartOf(client).watchers.PushBack(watcher);
 }
 
 void LargePool::Release(LargeBuffer* buffer) {
@@ -90,8 +92,7 @@ void LargePool::Keep(LargeBuffer* buffer) {
     kept_[size_class] = buffer;
     Poison(buffer->memory);
   }
-  ServeAll();
-  while (LargeWatcher* watcher = watchers_.PopFront()) watcher->OnReleased();
+  ServeClaims();
 }
 
 // --- lending ------------------------------------------------------------------------------------
@@ -145,6 +146,11 @@ void LargePool::CheckInvariants() const {
   // Ours: invariants, which tests ask for
   WEFT_CHECK(kept == kept_bytes_ && in_use_bytes_ + kept_bytes_ <= limit_bytes_);
   WEFT_CHECK(large_bytes_ <= in_use_bytes_ && large_bytes_ <= limit_bytes_ - reserve_bytes_);
+  WEFT_CHECK(shares_.all() + lent_bytes_ <= limit_bytes_);
+  // Nobody waits whom a release has passed over.
+  const LargeClaim* const first = large_claims_.Front();
+  WEFT_CHECK(first == nullptr || !MayTake(first->bytes_) ||
+             !MayHave(first->client_, first->bytes_));
   const std::lock_guard lock(lent_->mutex);
   size_t lent = 0;
   for (const LargeBuffer& buffer : lent_->out) lent += buffer.memory.size();
@@ -162,18 +168,23 @@ uint64_t LargePool::Counted(size_t bytes) const {
   return std::max(kSmallestBytes << ClassOf(bytes), limit_bytes_ / kMaxBuffers);
 }
 
-bool LargePool::HasRoom(uint64_t client, size_t bytes) const {
-  return shares_.HasRoom(client, Counted(bytes), limit_bytes_ - lent_bytes_, left_bytes_);
+bool LargePool::MayHave(uint64_t client, size_t bytes, uint64_t coming) const {
+  const uint64_t more = coming + Counted(bytes);
+  if (shares_.all() + more + left_bytes_ + lent_bytes_ <= limit_bytes_) return true;
+  const uint64_t of_client = shares_.Of(client);
+  if (of_client + coming == 0) return true;
+  return of_client + more <= reserve_bytes_ / (shares_.clients() + 1);
 }
 
 bool LargePool::MayTake(size_t bytes) const {
+  if (shares_.all() + Counted(bytes) + lent_bytes_ > limit_bytes_) return false;
   if (bytes > kSmallBytes) return large_bytes_ + bytes <= limit_bytes_ - reserve_bytes_;
   return large_claims_.empty() || in_use_bytes_ - large_bytes_ + bytes <= reserve_bytes_;
 }
 
 LargeBuffer* LargePool::Take(size_t size_class, uint64_t client) {
   const size_t bytes = kSmallestBytes << size_class;
-  if (!MayTake(bytes) || !HasRoom(client, bytes)) return nullptr;
+  if (!MayTake(bytes) || !MayHave(client, bytes)) return nullptr;
   LargeBuffer* buffer = kept_[size_class];
   if (buffer != nullptr) {
     kept_[size_class] = buffer->next;
@@ -224,27 +235,66 @@ void LargePool::Destroy(LargeBuffer* buffer) {
   delete buffer;
 }
 
-void LargePool::ServeAll() {
-  LookAtThoseApart();
-  Serve(large_claims_);
-  Serve(small_claims_);
+// --- those that wait ----------------------------------------------------------------------------
+
+bool LargePool::HasApart(uint64_t client) const {
+  if (apart_.empty()) return false;
+  const auto found = apart_.find(client);
+  return found != apart_.end() && !found->second.claims.empty();
 }
 
-// All of them where nothing is in use: nothing more would be released.
+LargePool::Apart& LargePool::ApartOf(uint64_t client) {
+  const auto [found, is_new] = apart_.try_emplace(client, client);
+  if (is_new) turns_.PushBack(&found->second);
+  return found->second;
+}
+
+void LargePool::ServeClaims() {
+  Serve(large_claims_);
+  Serve(small_claims_);
+  LookAtThoseApart();
+  // Nothing more is released where nothing is in use.
+  while (in_use_bytes_ == lent_bytes_ && !turns_.empty()) LookAtThoseApart();
+}
+
+// Each client once, a few of them.
 void LargePool::LookAtThoseApart() {
-  for (int looks = 0; looks < kMostLooks || in_use_bytes_ == lent_bytes_; ++looks) {
-    LargeClaim* const claim = claims_apart_.PopFront();
-    if (claim == nullptr) return;
-    const bool has_room = HasRoom(claim->client_, claim->bytes_);
-    (has_room ? ClaimsOf(claim->bytes_) : claims_apart_).PushBack(claim);
+  const Apart* const last = turns_.Back();
+  for (int looks = 0; looks < kMostLooks; ++looks) {
+    Apart* const next = turns_.PopFront();
+    if (next == nullptr) return;
+    uint64_t coming = 0;
+    for (int i = 0; i < kMostLooks; ++i) {
+      LargeClaim* const claim = next->claims.Front();
+      if (claim == nullptr || !MayHave(next->client, claim->bytes_, coming)) break;
+      coming += Counted(claim->bytes_);
+      ClaimsOf(claim->bytes_).PushBack(next->claims.PopFront());
+    }
+    for (int i = 0; i < kMostLooks && MayHave(next->client, kSmallestBytes, coming); ++i) {
+      LargeWatcher* const watcher = next->watchers.PopFront();
+      if (watcher == nullptr) break;
+      watcher->OnReleased();
+    }
+    const bool is_last = next == last;
+    if (next->claims.empty() && next->watchers.empty()) {
+      apart_.erase(next->client);
+    } else {
+      turns_.PushBack(next);
+    }
+    // These may call the pool, which finds all of apart_ in turns_.
+    if (coming > 0) {
+      Serve(large_claims_);
+      Serve(small_claims_);
+    }
+    if (is_last) return;
   }
 }
 
 void LargePool::Serve(Claims& claims) {
   while (LargeClaim* const claim = claims.Front()) {
-    if (!HasRoom(claim->client_, claim->bytes_)) {
+    if (!MayHave(claim->client_, claim->bytes_)) {
       claims.Remove(claim);
-      claims_apart_.PushBack(claim);
+      ApartOf(claim->client_).claims.PushFront(claim);
       continue;
     }
     LargeBuffer* const buffer = Take(ClassOf(claim->bytes_), claim->client_);

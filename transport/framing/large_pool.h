@@ -7,7 +7,7 @@
 // Two ways to wait, for two kinds of users:
 //   - a claim (AcquireOrWait) is served in the order of claims: the buffer is handed to it. A
 //     connection has one at a time: so they take turns.
-//   - a watcher (Watch) is told once that something has been released, and tries again.
+//   - a watcher (Watch) is told once that there is room for its client again, and tries again.
 // A buffer may also leave the engine's hands (Lend()): whoever has it may read it as long as they
 // like, on any thread, and it comes back by itself. At most half of the pool is lent, and never so
 // much that the largest message would not fit into the rest: so nobody here waits for what others
@@ -18,14 +18,18 @@
 // only the eighth. (A pool of little more than the largest message keeps less, or nothing: then
 // they wait for each other.)
 //
-// A client (PathInfo::client, over all its connections; those that this side has dialed are one)
-// leaves others room for the largest message and that eighth, as core/client_shares.h says: so one
-// that never lets its messages be read, or never takes them, holds up its own. What it claims
-// beyond that waits apart, and is in nobody's way:
+// One client (PathInfo::client, over all its connections; those that this side has dialed are one)
+// leaves others room for the largest message and that eighth: so one that never lets its messages
+// be read, or never takes them, holds up its own. MayHave() is the rule: with so much more
+//   - all clients leave that room, or
+//   - the client has its share of the eighth at most, so that many small ones go on together, or
+//   - it is all that the client has.
+// What a client claims beyond its part waits apart, behind what it has apart already, and is in
+// nobody's way. With each release a few clients with something apart are looked at, in turn.
 //
-//   a claim    waits for                 until
-//   in line    memory                    it is served; its client has had its part by then: apart
-//   apart      its client's part         something is released, and its turn to be looked at comes
+//   a claim    waits for           until
+//   in line    memory              it is served; or is first, and its client has had its part:
+//   apart apart      its client's part   its client's turn comes, and there is some of it
 //
 // Use one pool for sending and another for receiving: two peers that filled one pool each with
 // messages to each other could never receive them.
@@ -45,6 +49,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -58,7 +63,8 @@
 
 namespace weft {
 
-// Default bound of one pool: three of the largest messages at a time, and many small ones.
+// Default bound of one pool: three of the largest messages at a time, two of one client's, and many
+// small ones.
 inline constexpr size_t kDefaultLargePoolBytes = size_t{4} * kMaxMessageBytes;
 
 struct LentBufferTag;
@@ -96,7 +102,7 @@ class LargeClaim : public ListNode<LargeClaimTag> {
   uint64_t client_ = 0;
 };
 
-// Is told that memory was released. Leaves the queue when destroyed.
+// Waits for room to try again. Leaves the queue when destroyed.
 class LargeWatcher : public ListNode<LargeWatcherTag> {
  public:
   // Do not call the pool from inside.
@@ -135,10 +141,14 @@ class LargePool {
   // Takes a claim out of the queue, if it is there; those behind it may be served.
   void Withdraw(LargeClaim* claim);
 
-  // Tells `watcher` once, at the next release. Nothing to do if it waits already.
-  void Watch(LargeWatcher* watcher);
+  // Tells `watcher` once, with a release that leaves room for its client, a few with each. Nothing
+  // to do if it waits already.
+  void Watch(LargeWatcher* watcher, uint64_t client);
 
   void Release(LargeBuffer* buffer);
+  // Serves claims that have room since Lend(), which serves none: its caller may be in the middle
+  // of a delivery.
+  void ServeClaims();
 
   // The buffer stays as it is until the last copy of what is returned is gone, on whatever thread,
   // and whether the pool is still there or not; then it is released. Meanwhile it is in nobody's
@@ -156,8 +166,9 @@ class LargePool {
  private:
   static constexpr size_t kClasses = 13;  // 16 KiB << 0..12 = 16 KiB..64 MiB
   static_assert(kSmallestBytes << (kClasses - 1) == kLargestBytes);
-  // Claims that wait apart and are looked at with one release, at 20 ns each. Fewer: many that may
-  // be served wait for further releases; more: a client with a thousand of them costs others time.
+  // Clients that are looked at with one release, and what of each may go on then, at some 50 ns
+  // each. Fewer: those that have room wait for further releases; more: one with a thousand
+  // connections that wait costs others time.
   static constexpr int kMostLooks = 16;
 
   // Where lent buffers come back to.
@@ -174,18 +185,28 @@ class LargePool {
 
   using Claims = IntrusiveList<LargeClaim, LargeClaimTag>;
 
+  // What waits apart, of one client.
+  struct Apart : ListNode<> {
+    explicit Apart(uint64_t client) : client(client) {}
+    const uint64_t client;
+    Claims claims;
+    IntrusiveList<LargeWatcher, LargeWatcherTag> watchers;
+  };
+
   void ReleaseThoseBack();
   static size_t ClassOf(size_t bytes);
   Claims& ClaimsOf(size_t bytes) { return bytes > kSmallBytes ? large_claims_ : small_claims_; }
   uint64_t Counted(size_t bytes) const;
-  bool HasRoom(uint64_t client, size_t bytes) const;
+  // `coming`: what is about to be its own beside that.
+  bool MayHave(uint64_t client, size_t bytes, uint64_t coming = 0) const;
   bool MayTake(size_t bytes) const;
+  bool HasApart(uint64_t client) const;
+  Apart& ApartOf(uint64_t client);
   LargeBuffer* Take(size_t size_class, uint64_t client);
   void Keep(LargeBuffer* buffer);
   LargeBuffer* Make(size_t bytes);
   bool MakeRoom(size_t bytes);
   void Destroy(LargeBuffer* buffer);
-  void ServeAll();
   void LookAtThoseApart();
   void Serve(Claims& claims);
 
@@ -203,8 +224,8 @@ class LargePool {
   std::array<LargeBuffer*, kClasses> kept_{};  // a stack for each class
   Claims large_claims_;
   Claims small_claims_;
-  Claims claims_apart_;
-  IntrusiveList<LargeWatcher, LargeWatcherTag> watchers_;
+  std::unordered_map<uint64_t, Apart> apart_;  // by client
+  IntrusiveList<Apart> turns_;                 // all of these
 };
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -116,8 +117,8 @@ TEST_F(LargePoolTest, WatchersAreToldOnce) {
   LargeBuffer* const first = pool_.Acquire(1, kClient);
   LargeBuffer* const second = pool_.Acquire(1, kClient);
   Watcher watcher;
-  pool_.Watch(&watcher);
-  pool_.Watch(&watcher);
+  pool_.Watch(&watcher, kClient);
+  pool_.Watch(&watcher, kClient);
   pool_.Release(first);
   pool_.Release(second);
   EXPECT_EQ(watcher.calls, 1);
@@ -152,6 +153,7 @@ class LargePoolClientsTest : public testing::Test {
  protected:
   static constexpr uint64_t kBusy = 7;
   static constexpr uint64_t kOther = 8;
+  static constexpr uint64_t kThird = 9;
 
   ~LargePoolClientsTest() override {
     for (LargeBuffer* buffer : taken_) pool_.Release(buffer);
@@ -183,7 +185,19 @@ TEST_F(LargePoolClientsTest, OneThatHasAllItCanLeavesTheLargestMessageAndSmallOn
   EXPECT_EQ(pool_.in_use_bytes(), 160 * kMiB);
   EXPECT_EQ(TakeAll(kOther, 64 * kMiB), 1u);
   EXPECT_EQ(TakeAll(kBusy, 16 * 1024), 0u);
-  EXPECT_GT(TakeAll(kOther, kMiB), 1u);
+  EXPECT_EQ(TakeAll(kThird, kMiB), 8u) << "a quarter of the eighth for each client, and one more";
+}
+
+// One that had a little less than half got the largest message, and had 191 MiB.
+TEST_F(LargePoolClientsTest, ItHasNoMoreInWhateverOrderItTakesIt) {
+  for (size_t mib = 64; mib > 0; mib /= 2) {
+    taken_.push_back(pool_.Acquire(mib * kMiB, kBusy));
+    ASSERT_NE(taken_.back(), nullptr) << mib;
+  }
+  TakeAll(kBusy, 64 * kMiB);
+  TakeAll(kBusy, kMiB);
+  EXPECT_EQ(pool_.in_use_bytes(), 160 * kMiB);
+  EXPECT_EQ(TakeAll(kOther, 64 * kMiB), 1u);
 }
 
 TEST_F(LargePoolClientsTest, WhatItClaimsBeyondThatIsInNobodysWay) {
@@ -193,7 +207,7 @@ TEST_F(LargePoolClientsTest, WhatItClaimsBeyondThatIsInNobodysWay) {
   TakeAll(kBusy, kMiB);
   EXPECT_EQ(pool_.AcquireOrWait(kMiB, kBusy, &small), nullptr);
   EXPECT_EQ(TakeAll(kOther, 64 * kMiB), 1u) << "not behind the large claim";
-  EXPECT_GT(TakeAll(kOther, kMiB), 1u) << "not behind the small one";
+  EXPECT_EQ(TakeAll(kThird, kMiB), 8u) << "not behind the small one";
   EXPECT_EQ(large.calls + small.calls, 0);
   while (!taken_.empty()) ReleaseOne();
   ASSERT_NE(large.buffer, nullptr);
@@ -221,6 +235,80 @@ TEST_F(LargePoolClientsTest, ThousandsOfClaimsAreAllServed) {
     ASSERT_GT(served, before) << "nobody is served any more";
   }
   for (const Claim& claim : claims) ASSERT_EQ(claim.calls, 1);
+}
+
+// 16 claims were looked at with a release, whoever's they were: with more of one client before it,
+// another one's stayed where it was, though there was room, and nobody else had anything to
+// release.
+TEST_F(LargePoolClientsTest, ClaimsOfOneClientDoNotHoldUpThoseOfOthers) {
+  EXPECT_EQ(TakeAll(kBusy, 64 * kMiB), 2u);
+  EXPECT_EQ(TakeAll(kBusy, 32 * kMiB), 1u);
+  std::vector<Claim> busy(100);
+  for (Claim& claim : busy) {
+    ASSERT_EQ(pool_.AcquireOrWait(64 * kMiB, kBusy, &claim), nullptr);
+  }
+  LargeBuffer* const first = pool_.Acquire(64 * kMiB, kOther);
+  ASSERT_NE(first, nullptr);
+  Claim second, third;
+  ASSERT_EQ(pool_.AcquireOrWait(64 * kMiB, kOther, &second), nullptr) << "apart";
+  ASSERT_EQ(pool_.AcquireOrWait(64 * kMiB, kThird, &third), nullptr) << "in line";
+  pool_.Release(first);
+  ASSERT_NE(third.buffer, nullptr);
+  EXPECT_EQ(second.buffer, nullptr);
+  pool_.Release(third.buffer);
+  ASSERT_NE(second.buffer, nullptr);
+  pool_.Release(second.buffer);
+  for (Claim& claim : busy) pool_.Withdraw(&claim);
+}
+
+// It waited apart where it only did not fit, and small ones passed it for ever.
+TEST_F(LargePoolClientsTest, ALargeClaimIsNotStarvedBySmallBuffers) {
+  EXPECT_EQ(TakeAll(kBusy, 64 * kMiB), 2u);
+  EXPECT_EQ(TakeAll(kBusy, 32 * kMiB), 1u);
+  uint64_t client = 100;
+  std::deque<LargeBuffer*> small;
+  for (int i = 0; i < 40; ++i) small.push_back(pool_.Acquire(kMiB, ++client));
+  Claim largest;
+  ASSERT_EQ(pool_.AcquireOrWait(64 * kMiB, kOther, &largest), nullptr);
+  while (!small.empty() && largest.buffer == nullptr) {
+    pool_.Release(small.front());
+    small.pop_front();
+    if (LargeBuffer* const next = pool_.Acquire(kMiB, ++client)) small.push_back(next);
+  }
+  ASSERT_NE(largest.buffer, nullptr);
+  EXPECT_EQ(small.size(), 32u) << "an eighth";
+  pool_.Release(largest.buffer);
+  for (LargeBuffer* buffer : small) pool_.Release(buffer);
+}
+
+// A client with a thousand connections that waited for room had all of them told, in vain, with
+// each message that anybody had taken.
+TEST_F(LargePoolClientsTest, FewWatchersAreToldWithEachRelease) {
+  std::vector<Watcher> watchers(1000);
+  EXPECT_EQ(TakeAll(kOther, kMiB), 160u);
+  for (Watcher& watcher : watchers) pool_.Watch(&watcher, kBusy);
+  const auto told = [&] {
+    int sum = 0;
+    for (const Watcher& watcher : watchers) sum += watcher.calls;
+    return sum;
+  };
+  ReleaseOne();
+  EXPECT_EQ(told(), 16);
+  while (!taken_.empty()) ReleaseOne();
+  EXPECT_EQ(told(), 1000) << "behind the last release nobody waits";
+}
+
+TEST_F(LargePoolClientsTest, WatchersOfOneThatHasItsPartAreNotTold) {
+  TakeAll(kBusy, kMiB);
+  Watcher busy, other;
+  LargeBuffer* const another = pool_.Acquire(kMiB, kOther);
+  pool_.Watch(&busy, kBusy);
+  pool_.Watch(&other, kOther);
+  pool_.Release(another);
+  EXPECT_EQ(busy.calls, 0);
+  EXPECT_EQ(other.calls, 1);
+  ReleaseOne();
+  EXPECT_EQ(busy.calls, 1);
 }
 
 TEST_F(LargePoolClientsTest, AClaimApartThatIsWithdrawnIsForgotten) {
@@ -251,7 +339,24 @@ TEST_F(LargePoolClientsTest, LentBuffersAreInNobodysPart) {
     lent.push_back(pool_.Lend(buffer));
     ASSERT_NE(lent.back(), nullptr);
   }
-  EXPECT_EQ(TakeAll(kBusy, 64 * kMiB), 1u);
+  EXPECT_EQ(TakeAll(kBusy, 32 * kMiB), 1u);
+  EXPECT_EQ(TakeAll(kOther, 64 * kMiB), 1u);
+}
+
+// Two messages of a client were kept, and the third one was read when somebody else's had been.
+TEST_F(LargePoolClientsTest, WhatIsKeptMakesRoomForClaimsOfItsClient) {
+  EXPECT_EQ(TakeAll(kBusy, 64 * kMiB), 2u);
+  Claim third;
+  EXPECT_EQ(pool_.AcquireOrWait(64 * kMiB, kBusy, &third), nullptr);
+  std::vector<std::shared_ptr<const void>> lent;
+  for (LargeBuffer* buffer : taken_) {
+    lent.push_back(pool_.Lend(buffer));
+    ASSERT_NE(lent.back(), nullptr);
+  }
+  taken_.clear();
+  pool_.ServeClaims();
+  ASSERT_NE(third.buffer, nullptr);
+  pool_.Release(third.buffer);
 }
 
 // --- lending -------------------------------------------------------------------------------------

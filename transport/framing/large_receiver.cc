@@ -196,6 +196,7 @@ void LargeReceiver::Deliver() {
     delivering_ = &incoming;
     host_->DeliverLarge(incoming.buffer->memory.first(incoming.offer.length), incoming.offered_ns);
     delivering_ = nullptr;
+    if (incoming.buffer == nullptr) domain_->receive_pool().ServeClaims();  // it was kept
     ReturnBuffer(incoming);
     reading_bytes_ -= incoming.offer.length;
     host_->OnLargeDelivered();
