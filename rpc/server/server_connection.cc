@@ -232,25 +232,6 @@ void ServerConnection::Refuse(ServerCall& call, absl::Status why) {
   Complete(call, std::move(why));
 }
 
-absl::Status ServerConnection::Charge(size_t bytes) {
-  const uint64_t running = core_.stats().running_bytes;
-  if (!LeavesAsMuch(*held_bytes_, bytes, running, core_.options().max_running_bytes)) {
-    return core_.RunningBytesError(*held_bytes_);
-  }
-  Hold(bytes);
-  return absl::OkStatus();
-}
-
-WEFT_INLINE void ServerConnection::Hold(size_t bytes) {
-  core_.stats().running_bytes += bytes;
-  *held_bytes_ += bytes;
-}
-
-WEFT_INLINE void ServerConnection::LetGo(size_t bytes) {
-  core_.stats().running_bytes -= bytes;
-  *held_bytes_ -= bytes;
-}
-
 // What came beside the message `body`; empty: nothing.
 absl::Status ServerConnection::TakeBeside(ServerCall& call, ByteSpan extras, Metadata metadata,
                                           ByteSpan body, ByteSpan attachment) {
@@ -342,7 +323,7 @@ WEFT_INLINE bool ServerConnection::IsAdmitted(ServerCall& call, const MethodEntr
     return false;
   }
   call.request_bytes_ = static_cast<uint32_t>(body.size());
-  Hold(body.size());
+  core_.Hold(body.size(), *held_bytes_);
   if (call.slot_->early_cancel != 0 && TakeEarlyCancel(*call.slot_)) [[unlikely]]
     return false;
   return call.StartClock(header.remaining_us);
@@ -764,7 +745,7 @@ void ServerConnection::Free(ServerCall& call) {
     backlog_.Remove(call.unsent_bytes_);
   }
   if (call.uses_extras_) {
-    LetGo(call.Extras().Clear());
+    core_.LetGo(call.Extras().Clear(), *held_bytes_);
   }
   call.status_ = absl::OkStatus();
   FreeAnswered(call);
@@ -772,7 +753,7 @@ void ServerConnection::Free(ServerCall& call) {
 
 // Free() for a call that had no windows, no error, and has not waited.
 WEFT_INLINE void ServerConnection::FreeAnswered(ServerCall& call) {
-  LetGo(call.request_bytes_);
+  core_.LetGo(call.request_bytes_, *held_bytes_);
   call.CountOutInTurn();
   call.End();
   call.slot_->call = nullptr;

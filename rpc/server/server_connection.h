@@ -87,9 +87,6 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   // The peer waits for no call any more: what runs is cancelled. OnClosed() follows.
   void CancelAll();
 
-  // Counts so many bytes of what the client has sent as held, which a call lets go when it is free.
-  // An error: there is no room, or none for this client.
-  absl::Status Charge(size_t bytes);
   // ServerCore::HeldBytesOf() this client.
   const std::shared_ptr<uint64_t>& held_bytes() const { return held_bytes_; }
 
@@ -249,8 +246,6 @@ class alignas(kCacheLineBytes) ServerConnection final : public ConnectionHandler
   bool TrySendReleased(ServerCall& call);
   void SendOwedReleases();
   void FreeAnswered(ServerCall& call);
-  void Hold(size_t bytes);
-  void LetGo(size_t bytes);
   void LetWait(ServerCall& call);
   void GiveUp(std::string_view why);
   void SendWaitingReplies(Priority least);

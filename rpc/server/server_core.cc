@@ -134,6 +134,14 @@ std::shared_ptr<uint64_t> ServerCore::HeldBytesOf(uint64_t client) {
   return bytes;
 }
 
+absl::Status ServerCore::Charge(size_t bytes, uint64_t& of_client) {
+  if (!LeavesAsMuch(of_client, bytes, stats_.running_bytes, options_.max_running_bytes)) {
+    return RunningBytesError(of_client);
+  }
+  Hold(bytes, of_client);
+  return absl::OkStatus();
+}
+
 void ServerCore::EndSlowest() {
   while (stats_.unsent_reply_bytes > options_.max_running_bytes / 2) {
     // Those that this side has dialed are many: each is one for itself.

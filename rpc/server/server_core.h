@@ -118,6 +118,18 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   // What one client has in running_bytes but for replies, of all its connections, which keep this:
   // requests that run, and messages of streams that no handler has read.
   std::shared_ptr<uint64_t> HeldBytesOf(uint64_t client);
+  // Counts so many more into both until LetGo(). An error: there is no room, or none for the
+  // client.
+  absl::Status Charge(size_t bytes, uint64_t& of_client);
+  // The same, where that has been looked at.
+  void Hold(size_t bytes, uint64_t& of_client) {
+    stats_.running_bytes += bytes;
+    of_client += bytes;
+  }
+  void LetGo(size_t bytes, uint64_t& of_client) {
+    stats_.running_bytes -= bytes;
+    of_client -= bytes;
+  }
   // Count a reply that waits for its client into running_bytes, and out of it.
   void ChargeReply(size_t bytes) {
     stats_.running_bytes += bytes;

@@ -71,7 +71,7 @@ absl::Status ServerExtras::Intercept(std::span<ServerInterceptor* const> interce
 // --- what came ----------------------------------------------------------------------------------
 
 absl::Status ServerExtras::TakeMetadata(ServerConnection& client, size_t bytes, Metadata metadata) {
-  WEFT_RETURN_IF_ERROR(client.Charge(bytes));
+  WEFT_RETURN_IF_ERROR(client.core().Charge(bytes, *client.held_bytes()));
   charged_bytes_ += bytes;
   received = std::move(metadata);
   return absl::OkStatus();
@@ -79,10 +79,10 @@ absl::Status ServerExtras::TakeMetadata(ServerConnection& client, size_t bytes, 
 
 absl::Status ServerExtras::TakeAttachment(ServerConnection& client, Connection& connection,
                                           size_t message_bytes, ByteSpan bytes) {
-  const ServerCore& core = client.core();
+  ServerCore& core = client.core();
   const size_t all_bytes = message_bytes + bytes.size();
   if (all_bytes > core.options().max_request_bytes) return core.RequestTooLargeError(all_bytes);
-  WEFT_RETURN_IF_ERROR(client.Charge(bytes.size()));
+  WEFT_RETURN_IF_ERROR(core.Charge(bytes.size(), *client.held_bytes()));
   charged_bytes_ += bytes.size();
   attachment = KeepAttachment(connection, message_bytes, bytes);
   return absl::OkStatus();

@@ -77,7 +77,7 @@ class ServerExtras final : private Timer {
   // `bytes`: the attachment, behind `message_bytes`, of what `connection` is delivering.
   absl::Status TakeAttachment(ServerConnection& client, Connection& connection,
                               size_t message_bytes, ByteSpan bytes);
-  // As new. Returns what the connection is to let go of (ServerConnection::LetGo()).
+  // As new. Returns what the connection is to let go of (ServerCore::LetGo()).
   size_t Clear();
 
   // The call is finished, with this: interceptors that have started end.

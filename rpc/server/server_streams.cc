@@ -239,7 +239,7 @@ void ServerStreams::Start(ServerCall& call, const MethodEntry& entry) {
 // It stays until the handler has finished, as that of a call, and counts as that.
 absl::Status ServerStreams::TakeRequest(ServerCall& call) {
   const size_t bytes = call.stream().read_bytes();
-  WEFT_RETURN_IF_ERROR(connection_.Charge(bytes));
+  WEFT_RETURN_IF_ERROR(connection_.core().Charge(bytes, *connection_.held_bytes()));
   call.request_bytes_ = static_cast<uint32_t>(bytes);
   return absl::OkStatus();
 }
