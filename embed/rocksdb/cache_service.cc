@@ -8,17 +8,18 @@
 
 #include "core/status.h"
 #include "core/strings.h"
-#include "transport/huge_mapping.h"
-#include "transport/mapped_memory.h"
 
 namespace weft::embed {
 namespace {
 
+// Above kMinLentBytes memory comes in huge pages, of 2 MiB.
+constexpr uint64_t kPageBytes = uint64_t{2} << 20;
+
 // How many of the bytes that are wanted have room in what is left, with the pages that they take.
 uint64_t Fitting(uint64_t wanted, uint64_t left) {
-  if (wanted <= left && MappedMemory::TakenBy(wanted) <= left) return wanted;
-  if (left >= kHugePageBytes) return left - left % kHugePageBytes;
-  return std::min(left, CacheService::kMinLentBytes);  // small pages
+  if (wanted <= left && ExportedMemory::TakenBy(wanted) <= left) return wanted;
+  if (left >= kPageBytes) return left - left % kPageBytes;
+  return std::min(left, CacheService::kMinLentBytes);
 }
 
 }  // namespace
@@ -70,14 +71,14 @@ absl::StatusOr<uint64_t> CacheService::Take(uint64_t client, uint64_t wanted) {
                                                " loans, to this client, which can have no ", wanted,
                                                " more: borrow less, or try again later"));
   }
-  lent_.Take(client, MappedMemory::TakenBy(bytes));
+  lent_.Take(client, ExportedMemory::TakenBy(bytes));
   loans_of_.Take(client, 1);
   return bytes;
 }
 
 void CacheService::Give(uint64_t client, uint64_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  lent_.Give(client, MappedMemory::TakenBy(bytes));
+  lent_.Give(client, ExportedMemory::TakenBy(bytes));
   loans_of_.Give(client, 1);
 }
 

@@ -5,7 +5,6 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "embed/rocksdb/served_folder.h"
-#include "transport/mapped_memory.h"
 
 namespace weft::embed {
 namespace {
@@ -16,7 +15,7 @@ absl::Status FileChanged() { return absl::DataLossError("the file changed while 
 
 absl::StatusOr<LentFiles::Loan> LentFiles::Lend(uint64_t identity, const Descriptor& file,
                                                 uint64_t bytes, uint64_t client) {
-  const uint64_t taken = bytes > max_bytes_ ? bytes : MappedMemory::TakenBy(bytes);
+  const uint64_t taken = bytes > max_bytes_ ? bytes : ExportedMemory::TakenBy(bytes);
   if (bytes == 0 || taken > max_bytes_of_one_) {
     return absl::InvalidArgumentError(StrCat("a file of ", bytes, " bytes, for which ", taken,
                                              " bytes of memory are needed; 1 to ",

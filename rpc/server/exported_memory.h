@@ -91,6 +91,9 @@ class ExportedMemory {
   static absl::StatusOr<std::unique_ptr<ExportedMemory>> Allocate(
       std::vector<EngineCore*> engines, size_t bytes, const ExportOptions& options,
       const MappedMemoryOptions& memory);
+  // What Allocate() takes of the system for so many, with the default for `memory`: whole pages.
+  // REQUIRES: bytes <= 2^63.
+  static size_t TakenBy(size_t bytes) { return MappedMemory::TakenBy(bytes); }
   ~ExportedMemory();
   ExportedMemory(const ExportedMemory&) = delete;
   ExportedMemory& operator=(const ExportedMemory&) = delete;
