@@ -634,7 +634,7 @@ TEST(DiskPoolTest, ClientsTakeTurns) {
   {
     DiskPool pool(1);
     pool.Run(kBusy, [&] { go.get_future().wait(); });
-    for (int i = 0; i < 5; ++i) pool.Run(kBusy, [&] { order += static_cast<char>('1' + i); });
+    for (char i = '1'; i <= '5'; ++i) pool.Run(kBusy, [&order, i] { order += i; });
     pool.Run(kModest, [&] { order += 'm'; });
     go.set_value();
   }
