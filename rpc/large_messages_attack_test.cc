@@ -1,5 +1,6 @@
-// One client with several connections that asks for large replies and takes none, or offers large
-// requests and lets none be read: the memory for them is shared, and others have a part of it.
+// One client with several connections that asks for large replies and takes none, offers large
+// requests and lets none be read, or has many that run: the memory for them is shared, and others
+// have a part of it.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -23,7 +24,8 @@ namespace weft::test {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
-constexpr uint16_t kMake = 4;  // the number of Probe/Make
+constexpr uint16_t kHold = 2;  // the numbers of Probe's methods
+constexpr uint16_t kMake = 4;
 
 class LargeMessagesAttackTest : public RpcTest {
  protected:
@@ -116,6 +118,50 @@ TEST_F(LargeMessagesAttackTest, RequestsThatCannotBeReadDoNotHoldUpThoseOfOthers
   ExpectServed(100'000);
   ExpectServed(60 * kMiB);
   EXPECT_LT(network_.clock().NowNs() - start_ns, kNsPerSec);
+}
+
+// Eight connections had 191 MiB of 256: who had 127, a little less than half, got 64 more. The
+// largest reply of another client waited for them.
+TEST_F(LargeMessagesAttackTest, RepliesLeaveRoomForTheLargestOfAnother) {
+  Start();
+  for (int i = 0; i < 8; ++i) Dial();
+  network_.SlowDown("hostile", /*ns_per_batch=*/1000 * kNsPerSec);
+  // Each takes a buffer of the next power of two: 64, 32, 16, 8, 4, 2 and 1 MiB.
+  const size_t sizes[] = {60 * kMiB, 30 * kMiB, 15 * kMiB, 7 * kMiB,
+                          3 * kMiB,  kMiB + 1,  900'000,   60 * kMiB};
+  for (size_t i = 0; i < hostile_.size(); ++i) {
+    Ask(hostile_[i], 0, sizes[i]);
+    network_.RunFor(kNsPerMs);
+  }
+  network_.RunFor(100 * kNsPerMs);
+  const uint64_t start_ns = network_.clock().NowNs();
+  ExpectServed(60 * kMiB);
+  EXPECT_LT(network_.clock().NowNs() - start_ns, kNsPerSec);
+  network_.SlowDown("hostile", 0);
+}
+
+// 16 requests of 64 MiB had all of max_running_bytes for as long as their handlers took, and
+// others' calls were refused.
+TEST_F(LargeMessagesAttackTest, RequestsThatRunLeaveRoomToOthers) {
+  ServerOptions options;
+  options.max_request_bytes = 64 << 10;
+  options.max_running_bytes = kMiB;
+  Start({}, options);
+  Dial();
+  Dial();
+  const std::string request = MakeData(1, 60 << 10).SerializeAsString();
+  for (uint32_t slot = 0; slot < 16; ++slot) {
+    for (RawPeer& peer : hostile_) peer.Send(Request({slot, 1}, kHold, request));
+    network_.RunFor(kNsPerMs);
+  }
+  EXPECT_EQ(service_.held.size(), 8u) << "half of it";
+  Outcome outcome;
+  stub_->Echo(MakeData(1, 60'000), &outcome.reply, {}, outcome.Callback());
+  ASSERT_TRUE(RunUntil([&] { return outcome.done(); }));
+  EXPECT_TRUE(outcome.status->ok()) << *outcome.status;
+  while (!service_.held.empty()) service_.Release();
+  network_.Settle();
+  EXPECT_EQ(server_->stats().running_bytes, 0u);
 }
 
 // Over shared memory each large message has a region that its receiver reads. 4,096 replies had all

@@ -85,8 +85,8 @@ struct ServerOptions {
   ServerLimits limits = {};
   uint64_t max_request_bytes = 64 << 20;  // larger requests fail with RESOURCE_EXHAUSTED
   // Of encoded requests that have not been answered, and of streams' messages that have not been
-  // read, of all clients; one client's streams leave others as much as they have: alone, half.
-  // Further ones: RESOURCE_EXHAUSTED. Replies that wait for clients to take them count as well: of
+  // read, of all clients; one client's leave others as much as they have: alone, half. Further
+  // ones: RESOURCE_EXHAUSTED. Replies that wait for clients to take them count as well: of
   // all clients half of it, besides one reply of any size; more ends the connection that most of it
   // waits for. Several engines have equal parts, each of 2 * max_request_bytes at least.
   uint64_t max_running_bytes = 1 << 30;

@@ -147,8 +147,8 @@ void LargePool::CheckInvariants() const {
   WEFT_CHECK(kept == kept_bytes_ && in_use_bytes_ + kept_bytes_ <= limit_bytes_);
   WEFT_CHECK(large_bytes_ <= in_use_bytes_ && large_bytes_ <= limit_bytes_ - reserve_bytes_);
   WEFT_CHECK(shares_.all() + lent_bytes_ <= limit_bytes_);
-  // Nobody waits whom a release has passed over.
   const LargeClaim* const first = large_claims_.Front();
+  // Ours: nobody waits whom a release has passed over
   WEFT_CHECK(first == nullptr || !MayTake(first->bytes_) ||
              !MayHave(first->client_, first->bytes_));
   const std::lock_guard lock(lent_->mutex);
