@@ -47,6 +47,7 @@ TEST(LeavesAsMuchTest, OthersHaveAsMuchAsOneClientOrItHasNothingElse) {
   EXPECT_FALSE(LeavesAsMuch(0, 61, 40, 100));
   EXPECT_FALSE(LeavesAsMuch(0, ~uint64_t{0}, 40, 100));
   EXPECT_FALSE(LeavesAsMuch(0, 1, 101, 100)) << "more is held than there is now";
+  EXPECT_TRUE(LeavesAsMuch(60, 0, 101, 100)) << "nothing";
 }
 
 TEST(ClientSharesTest, NoAmountIsTooLarge) {

@@ -345,6 +345,20 @@ TEST_F(SlowReaderTest, ASingleReplyMayWaitWhateverItsSizeAndASecondOneMayNot) {
   EXPECT_EQ(server_->stats().unsent_reply_bytes, 0u);
 }
 
+// A request without a byte had no room where replies that waited had more than all of it. Nobody
+// had thought of that as the reason, and the server looked into a request that was not there.
+TEST_F(SlowReaderTest, ARequestOfNoBytesNeedsNoRoom) {
+  constexpr uint32_t kOffered = 16;  // of a connection's large replies; one more waits
+  ServerOptions options;
+  options.max_running_bytes = 150'000;
+  Start({}, options);
+  AskAndTakeNothing(kOffered + 1, /*bytes=*/200'000);
+  EXPECT_GT(server_->stats().running_bytes, options.max_running_bytes);
+  Data reply;
+  EXPECT_EQ(stub_->Echo(Data(), &reply), absl::OkStatus());
+  EXPECT_TRUE(absl::IsResourceExhausted(stub_->Echo(MakeData(1, 10), &reply)));
+}
+
 // Many connections of one client, each with little that waited, cost others theirs.
 TEST_F(SlowReaderTest, AClientWithManyConnectionsLosesThemBeforeOthersLoseTheirOne) {
   constexpr uint32_t kOffered = 16;  // of a connection's large replies; the others wait
