@@ -32,14 +32,14 @@ constexpr uint64_t AllButReserve(uint64_t most) { return most - most / 8; }
 // Of bytes that are held for as long as others like, and by many clients in the best case: whether
 // so many more leave others as much as their client has of them. Alone it gets half; two that take
 // turns get a third each, and who comes when others have all that they can get has half of what is
-// left. Whoever has none gets what fits, for a message may be larger than that; and nothing needs
-// no room.
-// Source: A. K. Choudhury and E. L. Hahne, Dynamic queue length thresholds for shared-memory packet
-// switches, IEEE/ACM Transactions on Networking, 1998.
-constexpr bool LeavesAsMuch(uint64_t of_client, uint64_t more, uint64_t all, uint64_t most) {
+// left. Each may have `least` where that fits, which the largest message needs; and nothing needs
+// no room. Source: A. K. Choudhury and E. L. Hahne, Dynamic queue length thresholds for
+// shared-memory packet switches, IEEE/ACM Transactions on Networking, 1998.
+constexpr bool LeavesAsMuch(uint64_t of_client, uint64_t more, uint64_t all, uint64_t most,
+                            uint64_t least) {
   if (more == 0) return true;
   if (all > most || more > most - all) return false;
-  return of_client == 0 || of_client + more <= most - all - more;
+  return of_client + more <= least || of_client + more <= most - all - more;
 }
 
 class ClientShares {

@@ -38,16 +38,18 @@ TEST(ClientSharesTest, WhatComesWithALargeAmountIsWithinTheShareToo) {
   EXPECT_FALSE(shares.HasRoom(4, 14, 100));
 }
 
-TEST(LeavesAsMuchTest, OthersHaveAsMuchAsOneClientOrItHasNothingElse) {
-  EXPECT_TRUE(LeavesAsMuch(/*of_client=*/40, /*more=*/10, /*all=*/40, /*most=*/100));
-  EXPECT_FALSE(LeavesAsMuch(40, 11, 40, 100));
-  EXPECT_TRUE(LeavesAsMuch(25, 5, 65, 100)) << "beside another that has 40";
-  EXPECT_FALSE(LeavesAsMuch(25, 6, 65, 100));
-  EXPECT_TRUE(LeavesAsMuch(0, 60, 40, 100)) << "all that it has";
-  EXPECT_FALSE(LeavesAsMuch(0, 61, 40, 100));
-  EXPECT_FALSE(LeavesAsMuch(0, ~uint64_t{0}, 40, 100));
-  EXPECT_FALSE(LeavesAsMuch(0, 1, 101, 100)) << "more is held than there is now";
-  EXPECT_TRUE(LeavesAsMuch(60, 0, 101, 100)) << "nothing";
+TEST(LeavesAsMuchTest, OthersHaveAsMuchAsOneClientOrItHasTheLeast) {
+  const auto leaves = [](uint64_t of_client, uint64_t more, uint64_t all) {
+    return LeavesAsMuch(of_client, more, all, /*most=*/100, /*least=*/30);
+  };
+  EXPECT_TRUE(leaves(40, 10, 40));
+  EXPECT_FALSE(leaves(40, 11, 40));
+  EXPECT_TRUE(leaves(25, 5, 80)) << "the least, beside another that has 55";
+  EXPECT_FALSE(leaves(25, 6, 80));
+  EXPECT_FALSE(leaves(25, 5, 96)) << "it does not fit";
+  EXPECT_FALSE(leaves(0, ~uint64_t{0}, 40));
+  EXPECT_FALSE(leaves(0, 1, 101)) << "more is held than there is now";
+  EXPECT_TRUE(leaves(60, 0, 101)) << "nothing";
 }
 
 TEST(ClientSharesTest, NoAmountIsTooLarge) {

@@ -469,7 +469,7 @@ TEST_F(OneWayTest, MoreThanMayRunAreDroppedAndCallsAreNot) {
 
 TEST_F(OneWayTest, MoreBytesThanMayRunAreDropped) {
   ServerOptions server;
-  server.max_running_bytes = 3000;  // half of it for one client
+  server.max_running_bytes = 1500;
   StartSignals({}, server);
   for (uint64_t i = 0; i < 3; ++i) ASSERT_TRUE(send_->Hold(MakeData(i, 600)).ok());
   network_.Settle();

@@ -36,8 +36,8 @@ class StreamServerTest : public StreamTest {
     if (peer_.connection != nullptr) peer_.connection->Close("done");
     network_.Settle();
   }
-  void Dial(uint32_t max_reply_bytes = 1000) { Dial(peer_, max_reply_bytes); }
-  void Dial(RawPeer& peer, uint32_t max_reply_bytes = 1000) {
+  void Dial(uint32_t max_reply_bytes = 1000) { Dial(peer_, client(), max_reply_bytes); }
+  void Dial(RawPeer& peer, EngineCore& engine, uint32_t max_reply_bytes = 1000) {
     rpc::ClientHello hello;
     hello.set_protocol(kRpcProtocolVersion);
     hello.set_max_outstanding_calls(4);
@@ -45,7 +45,7 @@ class StreamServerTest : public StreamTest {
     hello.set_max_streams(1000);
     hello.set_stream_window_messages(2);
     hello.set_stream_window_bytes(500);
-    peer.DialWith(client().transport(), hello);
+    peer.DialWith(engine.transport(), hello);
     ASSERT_TRUE(RunUntil([&] { return peer.connection != nullptr; }));
   }
   // As the header allows: the handler finishes when it is told of a cancel.
@@ -344,15 +344,17 @@ TEST_F(StreamServerTest, OneClientDoesNotTakeAll) {
   ServerOptions options;
   options.stream_window_bytes = 1000;
   options.max_running_bytes = 10'000;  // the default has the same relation: streams x window
+  options.max_request_bytes = 1000;
   options.max_streams = 10;
   StartStreams({}, options);
-  Dial();
+  Dial(peer_, CoreOf(network_.Node("hostile")));
   for (uint32_t i = 0; i < 10; ++i) {
     peer_.Send(Open({i, 1}, kTalk));
     peer_.Send(Message({i, 1}, 0, Encoded(1, 985)));
   }
   network_.Settle();
   EXPECT_EQ(server_->stats().running, 10u);
+  EXPECT_GT(held_at_server(), 4000u);
   Data reply;
   const absl::Status status = stub_->Echo(MakeData(1, 200), &reply);
   EXPECT_TRUE(status.ok()) << status;
@@ -363,17 +365,19 @@ TEST_F(StreamServerTest, NorDoItsConnectionsTogether) {
   ServerOptions options;
   options.stream_window_bytes = 1000;
   options.max_running_bytes = 10'000;
+  options.max_request_bytes = 1000;
   options.max_streams = 10;
   StartStreams({}, options);
   std::deque<RawPeer> peers(3);
   for (RawPeer& peer : peers) {
-    Dial(peer);
+    Dial(peer, CoreOf(network_.Node("hostile")));
     for (uint32_t i = 0; i < 10; ++i) {
       peer.Send(Open({i, 1}, kTalk));
       peer.Send(Message({i, 1}, 0, Encoded(1, 985)));
     }
     network_.Settle();
   }
+  EXPECT_GT(held_at_server(), 4000u);
   EXPECT_LE(held_at_server(), 5000u);
   Data reply;
   const absl::Status status = stub_->Echo(MakeData(1, 200), &reply);

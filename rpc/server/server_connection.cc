@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/client_shares.h"
 #include "core/inline.h"
 #include "core/log.h"
 #include "core/status.h"
@@ -315,11 +314,8 @@ WEFT_COLD void ServerConnection::RefuseSlot(const CallSlot* slot) {
 // Whether a request may take what it needs, and takes it. Else ServerCall::WhyRefused() knows why.
 WEFT_INLINE bool ServerConnection::IsAdmitted(ServerCall& call, const MethodEntry* entry,
                                               const RequestHeader& header, ByteSpan body) {
-  ServerTallies& stats = core_.stats();
-  const ServerOptions& options = core_.options();
-  if (entry == nullptr || body.size() > options.max_request_bytes ||
-      !LeavesAsMuch(*held_bytes_, body.size(), stats.running_bytes, options.max_running_bytes))
-      [[unlikely]] {
+  if (entry == nullptr || body.size() > core_.options().max_request_bytes ||
+      !core_.MayHold(body.size(), *held_bytes_)) [[unlikely]] {
     return false;
   }
   call.request_bytes_ = static_cast<uint32_t>(body.size());

@@ -135,7 +135,7 @@ std::shared_ptr<uint64_t> ServerCore::HeldBytesOf(uint64_t client) {
 }
 
 absl::Status ServerCore::Charge(size_t bytes, uint64_t& of_client) {
-  if (!LeavesAsMuch(of_client, bytes, stats_.running_bytes, options_.max_running_bytes)) {
+  if (!MayHold(bytes, of_client)) {
     return RunningBytesError(of_client);
   }
   Hold(bytes, of_client);

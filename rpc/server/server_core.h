@@ -118,6 +118,11 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   // What one client has in running_bytes but for replies, of all its connections, which keep this:
   // requests that run, and messages of streams that no handler has read.
   std::shared_ptr<uint64_t> HeldBytesOf(uint64_t client);
+  // Whether a client that has `of_client` may have so many more.
+  bool MayHold(size_t bytes, uint64_t of_client) const {
+    return LeavesAsMuch(of_client, bytes, stats_.running_bytes, options_.max_running_bytes,
+                        options_.max_request_bytes);
+  }
   // Counts so many more into both until LetGo(). An error: there is no room, or none for the
   // client.
   absl::Status Charge(size_t bytes, uint64_t& of_client);

@@ -107,7 +107,7 @@ class StreamConnection {
   // Of a message that is received.
   uint64_t most_message_bytes() const { return bounds_.message; }
   bool MayHold(size_t bytes) const {
-    return LeavesAsMuch(*own_bytes_, bytes, held_bytes_, bounds_.held);
+    return LeavesAsMuch(*own_bytes_, bytes, held_bytes_, bounds_.held, bounds_.message);
   }
   void Hold(size_t bytes) {
     held_bytes_ += bytes;

@@ -522,7 +522,7 @@ TEST_F(StreamTest, AMessageTooLargeForThePeerFailsTheStream) {
 }
 
 TEST_F(StreamTest, MoreThanAllStreamsMayHoldFailsTheOneThatWouldHoldIt) {
-  End server(*engine_, /*most_held_bytes=*/1000);
+  End server(*engine_, /*most_held_bytes=*/500);
   server.Open(false);
   EXPECT_EQ(server.Take(Data(0, 400)), nullptr);
   EXPECT_TRUE(server.failed.ok());
