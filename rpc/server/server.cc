@@ -76,8 +76,8 @@ ServerOptions PartOf(const ServerOptions& options, uint32_t number) {
   };
   part.limits.adaptive_least = of(options.limits.adaptive_least);
   part.limits.adaptive_most = of(options.limits.adaptive_most);
-  // Every request that may be sent has room when nothing else runs, as with one engine; also as a
-  // message of a stream, for which there is half.
+  // Every request that may be sent has room when nothing else runs, as with one engine, and leaves
+  // others as much.
   part.max_running_bytes =
       std::max(options.max_running_bytes / engines,
                2 * std::min(options.max_running_bytes / 2, options.max_request_bytes));
