@@ -39,6 +39,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "core/check.h"
 #include "core/function.h"
 #include "core/random.h"
 #include "core/strings.h"
@@ -109,9 +110,7 @@ class ServerSessions {
   // `id`: what its client is to itself, over all its connections.
   void Attach(std::string id, ServerWriter<Reply> stream, More more = {}) {
     if (const auto earlier = of_id_.find(id); earlier != of_id_.end()) {
-      for (const uint64_t number : std::vector<uint64_t>(earlier->second)) {
-        Close(number, absl::AbortedError("the client has attached again"));
-      }
+      Close(earlier->second.back(), absl::AbortedError("the client has attached again"));
       Sweep();
     }
     const uint64_t client = stream.context().path().client;
@@ -157,7 +156,10 @@ class ServerSessions {
     }
     return Enter(session);
   }
+  // REQUIRES: it is not closed: one that is, and idle, is swept, whoever has a ticket of it.
   static Ticket Enter(Session& session) {
+    // Ours: whoever enters has just seen its state, and the engine's thread alone closes it
+    WEFT_DCHECK((session.under_way.load() & kNoMoreBegin) == 0);
     session.under_way.fetch_add(1);
     return Ticket(&session);
   }
@@ -283,7 +285,9 @@ class ServerSessions {
 
   // Engine thread only. Sessions stay where they are while something of them is under way.
   std::unordered_map<uint64_t, Session> sessions_;
-  std::unordered_map<std::string, std::vector<uint64_t>> of_id_;  // numbers, in their order
+  // Numbers, in their order; two at most: one that is closed, with requests under way, and one
+  // that waits for that. Only the last may not be closed.
+  std::unordered_map<std::string, std::vector<uint64_t>> of_id_;
   std::vector<uint64_t> over_;  // closed, and nothing of them is under way; each once
   bool stopping_ = false;
 

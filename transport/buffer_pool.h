@@ -79,10 +79,12 @@ class BufferPool {
   BufferPool& operator=(const BufferPool&) = delete;
 
   // 1 byte or more, at a multiple of 4 KiB. A few hundred nanoseconds when there is an idle buffer
-  // of the size. Where the bound is reached and idle slabs have to go first, it runs on the engine
-  // or waits for it, for kTrimPatienceNs at most.
-  // `client`: whom the buffer is for (PathInfo::client), who is looked for among the slabs of that
-  // size that are in use; 0: nobody in particular, without a limit but max_bytes.
+  // of the size, and some more for each slab of that size that other clients have in use and not
+  // full: it looks through these, with the pool's lock held, for the client's own. (There are
+  // max_bytes / 2 MiB at most: 128 with 256 MiB.) Where the bound is reached and idle slabs have to
+  // go first, it runs on the engine or waits for it, for kTrimPatienceNs at most.
+  // `client`: whom the buffer is for (PathInfo::client); 0: nobody in particular, without a limit
+  // but max_bytes.
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(size_t bytes, uint64_t client = 0);
 
   uint64_t max_bytes() const;

@@ -404,6 +404,25 @@ TEST_F(BlockServiceTest, AClientThatGivesUpWaitingForItsOldSessionLeavesNothingB
   EXPECT_TRUE(late.get().ok());
 }
 
+// The server closed all earlier sessions of a client that attached, and it looked as if there could
+// be many: there are two at most, for one that waits has nothing under way.
+TEST_F(BlockServiceTest, AClientThatAttachesAgainAndAgainEndsTheOneBefore) {
+  const auto before = Attached('a');
+  device_.Hold();
+  auto late = before->BeginWrite(0, "old");
+  device_.AwaitHeld(1);
+  std::list<Client> waiting;
+  for (int i = 0; i < 5; ++i) {
+    Client* const earlier = waiting.empty() ? before.get() : &waiting.back();
+    waiting.emplace_back(server_.address()).BeginToAttach('a');
+    EXPECT_THAT(earlier->End(), Is(absl::StatusCode::kAborted));
+  }
+  device_.Go();
+  ASSERT_TRUE(waiting.back().IsAttached());
+  EXPECT_TRUE(late.get().ok());
+  EXPECT_TRUE(waiting.back().Write(0, "new").ok());
+}
+
 // Four connections of one client had all buffers of a server, as long as the disk was slow.
 TEST_F(BlockServiceTest, AClientsPayloadsLeaveAnEighthOfTheBuffersToOthers) {
   constexpr size_t kPayload = size_t{1} << 20;  // two in a slab, of which the server has four
@@ -642,6 +661,29 @@ TEST(DiskPoolTest, ClientsTakeTurns) {
   EXPECT_LE(modest, 1u) << order;
   order.erase(modest, 1);
   EXPECT_EQ(order, "12345") << "those of one client keep their order";
+}
+
+// Each task of a client that had no other made a queue and destroyed it.
+TEST(DiskPoolTest, TheQueueOfAClientThatIsIdleIsTheNextOnes) {
+  std::vector<uint64_t> order;  // of the one thread
+  constexpr uint64_t kClients = 100;
+  {
+    DiskPool pool(1);
+    for (uint64_t client = 1; client <= kClients; ++client) {
+      std::promise<void> ran;
+      pool.Run(client, [&] {
+        order.push_back(client);
+        ran.set_value();
+      });
+      ran.get_future().wait();
+    }
+    pool.Run(1, [&] { order.push_back(1); });
+    pool.Run(2, [&] { order.push_back(2); });
+  }
+  ASSERT_THAT(order, testing::SizeIs(kClients + 2));
+  EXPECT_EQ(order.front(), 1u);
+  EXPECT_EQ(order[kClients - 1], kClients);
+  EXPECT_EQ(order[kClients + 1], 2u);
 }
 
 }  // namespace

@@ -20,9 +20,17 @@ DiskPool::~DiskPool() {
 void DiskPool::Run(uint64_t client, Function<void()> task) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    std::deque<Function<void()>>& tasks = waiting_[client];
-    tasks.push_back(std::move(task));
-    if (tasks.size() == 1) turns_.push_back(client);
+    auto found = waiting_.find(client);
+    if (found == waiting_.end()) {
+      if (spare_.empty()) {
+        found = waiting_.try_emplace(client).first;
+      } else {
+        spare_.key() = client;
+        found = waiting_.insert(std::move(spare_)).position;
+      }
+      turns_.push_back(client);
+    }
+    found->second.push_back(std::move(task));
   }
   changed_.notify_one();
 }
@@ -37,7 +45,7 @@ void DiskPool::Work() {
     Function<void()> task = std::move(next->second.front());
     next->second.pop_front();
     if (next->second.empty()) {
-      waiting_.erase(next);
+      spare_ = waiting_.extract(next);
     } else {
       turns_.push_back(next->first);
     }

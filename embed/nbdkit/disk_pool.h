@@ -43,7 +43,8 @@ class DiskPool {
   std::condition_variable changed_;
   // Guarded by mutex_.
   std::unordered_map<uint64_t, std::deque<Function<void()>>> waiting_;  // by client; none is empty
-  std::deque<uint64_t> turns_;  // the clients of waiting_, each once
+  decltype(waiting_)::node_type spare_;  // the last queue that became empty, for the next client
+  std::deque<uint64_t> turns_;           // the clients of waiting_, each once
   bool stopping_ = false;
 
   std::vector<std::thread> threads_;

@@ -1,5 +1,7 @@
 #include "embed/rocksdb/lent_files.h"
 
+#include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "core/status.h"
@@ -21,96 +23,110 @@ absl::StatusOr<LentFiles::Loan> LentFiles::Lend(uint64_t identity, const Descrip
                                              " bytes of memory are needed; 1 to ",
                                              max_bytes_of_one_, " bytes can be lent"));
   }
-  Entries gone;  // is revoked, which waits, when the mutex is free
   std::unique_lock<std::mutex> lock(mutex_);
-  TakeForgotten(&gone);
-  const auto found = entries_.find(identity);
-  if (found != entries_.end()) {
-    Entry* const entry = found->second.get();
-    entry->loans_.fetch_add(1);
-    Loan loan(entry);
-    changed_.wait(lock, [entry] { return entry->is_ready_ || !entry->failure_.ok(); });
-    WEFT_RETURN_IF_ERROR(entry->failure_);
-    entry->last_use_ = ++uses_;
-    return loan;
+  while (true) {
+    const auto found = entries_.find(identity);
+    if (found != entries_.end()) {
+      const std::shared_ptr<Entry> entry = found->second;
+      if (entry->is_leaving_) {
+        return absl::ResourceExhaustedError(
+            "the file's copy in memory is being taken back: read by calls, or try again later");
+      }
+      WaitUntilLoaded(lock, *entry);
+      WEFT_RETURN_IF_ERROR(entry->failure_);
+      entry->last_use_ = ++uses_;
+      return Loan(entry);
+    }
+    WEFT_ASSIGN_OR_RETURN(const Entries idle, ToEvict(taken, client));
+    if (idle.empty()) break;
+    Revoke(lock, idle);  // meanwhile others may have come
   }
-  WEFT_RETURN_IF_ERROR(MakeRoom(taken, client, &gone));
-  Entry* const entry =
-      entries_.emplace(identity, std::make_unique<Entry>(bytes, client, taken)).first->second.get();
-  memory_.Take(client, taken);
-  files_.Take(client, 1);
-  entry->loans_.store(1);
-  Loan loan(entry);
+  const auto entry = std::make_shared<Entry>(identity, bytes, client, taken);
+  entries_.emplace(identity, entry);
+  Count(*entry);
   lock.unlock();
-  gone.clear();
   absl::Status loaded = Load(*entry, file);
+  if (!loaded.ok()) entry->memory_.reset();
   lock.lock();
-  const auto mine = entries_.find(identity);
-  const bool is_there = mine != entries_.end() && mine->second.get() == entry;
-  if (!is_there && loaded.ok()) loaded = FileChanged();
-  if (!loaded.ok() && is_there) {
-    forgotten_.push_back(std::move(mine->second));
-    entries_.erase(mine);
+  if (loaded.ok() && entry->is_leaving_) loaded = FileChanged();
+  if (!loaded.ok() && !entry->is_leaving_) {
+    entries_.erase(identity);
+    Uncount(*entry);
   }
   entry->failure_ = loaded;
   entry->is_ready_ = loaded.ok();
   entry->last_use_ = ++uses_;
   changed_.notify_all();
   WEFT_RETURN_IF_ERROR(loaded);
-  return loan;
+  return Loan(entry);
 }
 
-std::map<uint64_t, std::unique_ptr<LentFiles::Entry>>::iterator LentFiles::OldestWithoutLoans(
-    std::optional<uint64_t> of_client) {
-  auto oldest = entries_.end();
-  for (auto it = entries_.begin(); it != entries_.end(); ++it) {
-    const Entry& entry = *it->second;
-    if (!entry.is_ready_ || entry.loans_.load(std::memory_order_acquire) > 0) continue;
-    if (of_client.has_value() && entry.client_ != *of_client) continue;
-    if (oldest == entries_.end() || entry.last_use_ < oldest->second->last_use_) oldest = it;
+// Those that have to leave first, none of them if there is room; or the refusal, and none leaves.
+absl::StatusOr<LentFiles::Entries> LentFiles::ToEvict(uint64_t taken, uint64_t client) {
+  // A large file may be more than what is left of an eighth, whatever its client's share is.
+  const auto has_all_of_one = [&] { return memory_.Of(client) + taken > max_bytes_of_one_; };
+  const auto has_room = [&] {
+    return !has_all_of_one() && memory_.HasRoom(client, taken, max_bytes_) &&
+           files_.HasRoom(client, 1, kMaxEntries);
+  };
+  if (has_room()) return Entries();
+  // Where it has all of one, others' copies make no room for it.
+  Entries idle = WithoutLoans();
+  const bool own_first = has_all_of_one();
+  std::sort(idle.begin(), idle.end(), [&](const auto& one, const auto& other) {
+    return std::tuple(own_first && one->client_ != client, one->last_use_) <
+           std::tuple(own_first && other->client_ != client, other->last_use_);
+  });
+  // As if they were gone, one by one; they count until they are.
+  size_t count = 0;
+  while (!has_room() && count < idle.size()) Uncount(*idle[count++]);
+  const bool suffices = has_room();
+  idle.resize(count);
+  for (const auto& entry : idle) Count(*entry);
+  if (suffices) return idle;
+  return absl::ResourceExhaustedError(
+      StrCat(memory_.all(), " of ", max_bytes_, " bytes for files in memory are in use, by ",
+             files_.all(), " of ", kMaxEntries, " files; ", memory_.Of(client), " bytes and ",
+             files_.Of(client), " files are this client's, which can have no ", taken,
+             " bytes more: read by calls, or try again later"));
+}
+
+LentFiles::Entries LentFiles::WithoutLoans() {
+  Entries idle;
+  for (const auto& [identity, entry] : entries_) {
+    // The first loan of an entry begins under mutex_: where there is none now, none begins.
+    if (entry->is_ready_ && !entry->is_leaving_ && entry.use_count() == 1) idle.push_back(entry);
   }
-  return oldest;
+  return idle;
 }
 
-absl::Status LentFiles::MakeRoom(uint64_t taken, uint64_t client, Entries* gone) {
-  while (true) {
-    // A large file may be more than what is left of an eighth, whatever its client's share is.
-    const bool has_all_of_one = memory_.Of(client) + taken > max_bytes_of_one_;
-    if (!has_all_of_one && memory_.HasRoom(client, taken, max_bytes_) &&
-        files_.HasRoom(client, 1, kMaxEntries)) {
-      return absl::OkStatus();
-    }
-    const auto oldest =
-        OldestWithoutLoans(has_all_of_one ? std::optional<uint64_t>(client) : std::nullopt);
-    if (oldest == entries_.end()) {
-      return absl::ResourceExhaustedError(
-          StrCat(memory_.all(), " of ", max_bytes_, " bytes for files in memory are in use, by ",
-                 files_.all(), " of ", kMaxEntries, " files; ", memory_.Of(client), " bytes and ",
-                 files_.Of(client), " files are this client's, which can have no ", taken,
-                 " bytes more: read by calls, or try again later"));
-    }
-    GiveBack(*oldest->second);
-    gone->push_back(std::move(oldest->second));
-    entries_.erase(oldest);
-  }
+void LentFiles::Count(const Entry& entry) {
+  memory_.Take(entry.client_, entry.taken_);
+  files_.Take(entry.client_, 1);
 }
 
-void LentFiles::TakeForgotten(Entries* gone) {
-  for (size_t i = 0; i < forgotten_.size();) {
-    if (forgotten_[i]->loans_.load(std::memory_order_acquire) > 0) {
-      ++i;
-      continue;
-    }
-    GiveBack(*forgotten_[i]);
-    gone->push_back(std::move(forgotten_[i]));
-    forgotten_.erase(forgotten_.begin() + static_cast<ptrdiff_t>(i));
-  }
-}
-
-void LentFiles::GiveBack(Entry& entry) {
-  if (entry.taken_ == 0) return;
-  memory_.Give(entry.client_, std::exchange(entry.taken_, 0));
+void LentFiles::Uncount(const Entry& entry) {
+  memory_.Give(entry.client_, entry.taken_);
   files_.Give(entry.client_, 1);
+}
+
+void LentFiles::WaitUntilLoaded(std::unique_lock<std::mutex>& lock, const Entry& entry) {
+  changed_.wait(lock, [&entry] { return entry.is_ready_ || !entry.failure_.ok(); });
+}
+
+// Waits, with the mutex free, until nobody can read them: then their memory is given back, though
+// loans of them may last. Where a client has to answer for it (ofi_tcp, some cards), one that does
+// not ends its connection, and holds up no other one's files. REQUIRES: they are loaded.
+void LentFiles::Revoke(std::unique_lock<std::mutex>& lock, const Entries& leaving) {
+  for (const auto& entry : leaving) entry->is_leaving_ = true;
+  lock.unlock();
+  for (const auto& entry : leaving) entry->memory_.reset();
+  lock.lock();
+  for (const auto& entry : leaving) {
+    entries_.erase(entry->identity_);
+    Uncount(*entry);
+  }
+  changed_.notify_all();
 }
 
 absl::Status LentFiles::Load(Entry& entry, const Descriptor& file) {
@@ -125,24 +141,18 @@ absl::Status LentFiles::Load(Entry& entry, const Descriptor& file) {
 }
 
 void LentFiles::Forget(uint64_t identity) {
-  Entries gone;
   std::unique_lock<std::mutex> lock(mutex_);
-  TakeForgotten(&gone);
-  const auto found = entries_.find(identity);
-  if (found == entries_.end()) return;
-  Entry* const entry = found->second.get();
-  entry->loans_.fetch_add(1);
-  const Loan loan(entry);
-  forgotten_.push_back(std::move(found->second));
-  entries_.erase(found);
-  changed_.wait(lock, [entry] { return entry->is_ready_ || !entry->failure_.ok(); });
-  lock.unlock();
-  // Revokes it. Where a client has to answer for it (ofi_tcp, some cards), one that does not ends
-  // its connection, and holds up no other one's files. Nobody else uses it any more: the memory
-  // goes now, and not with loans, which may last.
-  entry->memory_.reset();
-  lock.lock();
-  GiveBack(*entry);
+  for (auto found = entries_.find(identity); found != entries_.end();
+       found = entries_.find(identity)) {
+    const std::shared_ptr<Entry> entry = found->second;
+    if (entry->is_leaving_) {  // somebody else revokes it
+      changed_.wait(lock);
+      continue;
+    }
+    entry->is_leaving_ = true;  // so that it is not lent once it is loaded
+    WaitUntilLoaded(lock, *entry);
+    Revoke(lock, {entry});
+  }
 }
 
 uint64_t LentFiles::bytes() {

@@ -9,35 +9,35 @@
 // then on (never other bytes), and read by calls.
 //
 //   an entry is  set by                                 left for
-//   loading      Lend(), whose thread reads the file,   ready; gone, if that fails
+//   loading      Lend(), whose thread reads the file,   ready; gone, if that fails; leaving
 //                others wait for it
-//   ready        the copy is complete                   gone, when room is needed and nobody has a
-//                                                       loan; forgotten
-//   forgotten    Forget(); nobody can read it, and its  gone, with a call after its last loan's end
-//                memory is given back
+//   ready        the copy is complete                   leaving
+//   leaving      Forget(); Lend(), of idle ones, when   gone, when nobody can read it any more;
+//                room is needed                         whoever has a loan of it keeps the entry
 //
 // Limits: `max_bytes` of memory for all, in whole pages as the copies take them; kMaxEntries files,
-// below the 4096 exports that an engine has. Of both one client (PathInfo::client) leaves an eighth
-// to others (core/client_shares.h). A copy counts for the client that had it loaded, as long as it
-// is here; to others who have a loan of it, it costs nothing. Copies without loans make room,
-// whoever had them loaded. Whoever comes when all of it is in use is refused, and asks again later.
+// below the 4096 exports that an engine has. What is leaving counts until it is gone. Of both one
+// client (PathInfo::client) leaves an eighth to others (core/client_shares.h). A copy counts for
+// the client that had it loaded, as long as it is here; to others who have a loan of it, it costs
+// nothing. Copies without loans make room, whoever had them loaded, if with them there is enough.
+// Whoever comes when all of it is in use is refused, and asks again later.
 //
-// Threads: any but the engine's, several at once: Lend() waits for the medium, and Forget() for
-//   clients, as their leases are revoked. A Loan may end on any thread, the engine's too: it only
-//   counts.
+// Threads: any but the engine's, several at once: Lend() waits for the medium, and Forget() and
+//   Lend() for clients, as their leases are revoked. A Loan may end on any thread, the engine's
+//   too: it frees an entry at most, and no copy.
 // Lifetime: the engine outlives it, and it outlives its loans.
-// Errors: RESOURCE_EXHAUSTED: no room now. INVALID_ARGUMENT: an empty file, or one that takes more
-//   than seven eighths of max_bytes. DATA_LOSS: the file changed while it was read.
+// Errors: RESOURCE_EXHAUSTED: no room now, or the copy is leaving. INVALID_ARGUMENT: an empty file,
+//   or one that takes more than seven eighths of max_bytes. DATA_LOSS: the file changed while it
+//   was read.
 // Invariants: the bytes of an export do not change while somebody has its region.
+//   bytes() <= max_bytes, with what is leaving.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -56,30 +56,26 @@ class LentFiles {
 
   class Entry {
    public:
+    Entry(uint64_t identity, uint64_t bytes, uint64_t client, uint64_t taken)
+        : identity_(identity), bytes_(bytes), client_(client), taken_(taken) {}
     const RemoteRegion& region() const { return region_; }
 
    private:
     friend class LentFiles;
-    std::atomic<uint32_t> loans_{0};
+    const uint64_t identity_;
     const uint64_t bytes_;  // of the file
     const uint64_t client_;
+    const uint64_t taken_;  // of memory
     // Guarded by LentFiles::mutex_.
-    uint64_t taken_;  // of memory; 0: it is given back
     bool is_ready_ = false;
+    bool is_leaving_ = false;
     absl::Status failure_;
     uint64_t last_use_ = 0;  // in the order of uses
-    // Constant once it is ready, until it is forgotten.
+    // Constant once it is ready, until it is leaving.
     std::unique_ptr<ExportedMemory> memory_;
     RemoteRegion region_;
-
-   public:
-    Entry(uint64_t bytes, uint64_t client, uint64_t taken)
-        : bytes_(bytes), client_(client), taken_(taken) {}
   };
-  struct EndLoan {
-    void operator()(Entry* entry) const { entry->loans_.fetch_sub(1, std::memory_order_release); }
-  };
-  using Loan = std::unique_ptr<Entry, EndLoan>;
+  using Loan = std::shared_ptr<const Entry>;
 
   LentFiles(Engine& engine, uint64_t max_bytes)
       : engine_(engine), max_bytes_(max_bytes), max_bytes_of_one_(AllButReserve(max_bytes)) {}
@@ -97,14 +93,15 @@ class LentFiles {
   uint64_t bytes();
 
  private:
-  using Entries = std::vector<std::unique_ptr<Entry>>;
+  using Entries = std::vector<std::shared_ptr<Entry>>;
 
-  // REQUIRES, all four: mutex_ is held.
-  std::map<uint64_t, std::unique_ptr<Entry>>::iterator OldestWithoutLoans(
-      std::optional<uint64_t> of_client);
-  absl::Status MakeRoom(uint64_t taken, uint64_t client, Entries* gone);
-  void TakeForgotten(Entries* gone);
-  void GiveBack(Entry& entry);
+  // REQUIRES, all but Load(): mutex_ is held.
+  absl::StatusOr<Entries> ToEvict(uint64_t taken, uint64_t client);
+  Entries WithoutLoans();
+  void Count(const Entry& entry);
+  void Uncount(const Entry& entry);
+  void WaitUntilLoaded(std::unique_lock<std::mutex>& lock, const Entry& entry);
+  void Revoke(std::unique_lock<std::mutex>& lock, const Entries& leaving);
   absl::Status Load(Entry& entry, const Descriptor& file);
 
   Engine& engine_;
@@ -114,9 +111,8 @@ class LentFiles {
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
-  std::map<uint64_t, std::unique_ptr<Entry>> entries_;  // by identity
-  Entries forgotten_;                                   // on loan; they go with a later call
-  ClientShares memory_;                                 // bytes of those whose memory is here
+  std::map<uint64_t, std::shared_ptr<Entry>> entries_;  // by identity; a loan is a further owner
+  ClientShares memory_;                                 // bytes of these
   ClientShares files_;                                  // how many these are
   uint64_t uses_ = 0;
 };

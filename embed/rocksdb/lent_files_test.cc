@@ -4,7 +4,11 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <future>
+#include <latch>
 #include <memory>
+#include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -34,10 +38,15 @@ class LentFilesTest : public testing::Test {
   absl::StatusOr<LentFiles::Loan> Lend(uint64_t identity, uint64_t client) {
     return files_.Lend(identity, file_, kFileBytes, client);
   }
-  bool IsFullFor(uint64_t client) {
+  // One copy more, without a loan. False: it was refused.
+  bool TryLoad(uint64_t client) {
     const absl::Status status = Lend(~uint64_t{0}, client).status();
     EXPECT_TRUE(status.ok() || absl::IsResourceExhausted(status)) << status;
-    return !status.ok();
+    return status.ok();
+  }
+  // The engine revokes nothing until `go_on`.
+  void HoldEngine(std::future<void> go_on) {
+    ASSERT_TRUE(engine_->Post([go_on = std::move(go_on)] { go_on.wait(); }));
   }
   // All that one client gets of eight: `first` to `first` + 6.
   void LendSevenTo(uint64_t client, uint64_t first = 1) {
@@ -83,14 +92,14 @@ TEST_F(LentFilesTest, ALargeFileLeavesAnEighthToOthersAsWell) {
 // One client's files had all of it.
 TEST_F(LentFilesTest, AClientLeavesAnEighthOfTheMemoryToOthers) {
   LendSevenTo(kOne);
-  EXPECT_TRUE(IsFullFor(kOne));
+  EXPECT_FALSE(TryLoad(kOne));
   EXPECT_TRUE(Lend(1, kOne).ok()) << "what is there costs nothing";
   auto last = Lend(8, kOther);
   ASSERT_TRUE(last.ok()) << last.status();
   EXPECT_EQ(files_.bytes(), 16 * kMiB);
-  EXPECT_TRUE(IsFullFor(kOther));
+  EXPECT_FALSE(TryLoad(kOther));
   last->reset();
-  EXPECT_FALSE(IsFullFor(kThird));
+  EXPECT_TRUE(TryLoad(kThird));
 }
 
 TEST_F(LentFilesTest, ACopyCountsForWhoHadItLoadedAndForNoOther) {
@@ -101,17 +110,17 @@ TEST_F(LentFilesTest, ACopyCountsForWhoHadItLoadedAndForNoOther) {
     loans_.push_back(*std::move(loan));
   }
   EXPECT_EQ(files_.bytes(), 14 * kMiB);
-  EXPECT_FALSE(IsFullFor(kOther));
+  EXPECT_TRUE(TryLoad(kOther));
 }
 
 TEST_F(LentFilesTest, CopiesWithoutLoansMakeRoomWhoeverHadThemLoaded) {
   LendSevenTo(kOne);
   loans_.erase(loans_.begin());
-  EXPECT_FALSE(IsFullFor(kOne)) << "its own";
+  EXPECT_TRUE(TryLoad(kOne)) << "its own";
   loans_.clear();
   LendSevenTo(kOther, 11);
-  EXPECT_TRUE(IsFullFor(kOther));
-  EXPECT_FALSE(IsFullFor(kThird));
+  EXPECT_FALSE(TryLoad(kOther));
+  EXPECT_TRUE(TryLoad(kThird));
 }
 
 // It stayed, though nobody could read it, for as long as somebody kept the file open: who kept all
@@ -125,7 +134,80 @@ TEST_F(LentFilesTest, TheMemoryOfAForgottenCopyIsGivenBackThoughALoanLasts) {
   LendSevenTo(kOne);
   forgotten.clear();
   loans_.clear();
-  EXPECT_FALSE(IsFullFor(kOne)) << "and what is forgotten goes once";
+  EXPECT_TRUE(TryLoad(kOne)) << "and what is forgotten goes once";
+}
+
+// They stayed on a list, which each call looked through, for as long as a loan lasted: as many as
+// clients could keep files open.
+TEST_F(LentFilesTest, AForgottenCopyIsItsLoansAlone) {
+  LentFiles::Loan loan = *Lend(1, kOne);
+  const std::weak_ptr<const LentFiles::Entry> entry = loan;
+  files_.Forget(1);
+  EXPECT_FALSE(entry.expired());
+  loan.reset();
+  EXPECT_TRUE(entry.expired());
+}
+
+// Of several that forgot a file, one revoked its copy, and the others returned at once: a writer
+// was told that the file is open while clients still read what it had.
+TEST_F(LentFilesTest, WhoeverForgetsAFileWaitsUntilNobodyCanReadItsCopy) {
+  constexpr int kRounds = 20;
+  constexpr int kWriters = 4;
+  for (int round = 0; round < kRounds; ++round) {
+    loans_.push_back(*Lend(1, kOne));
+    std::promise<void> go_on;
+    HoldEngine(go_on.get_future());
+    std::latch begun(kWriters + 1);
+    std::vector<std::thread> writers;
+    for (int i = 0; i < kWriters; ++i) {
+      writers.emplace_back([&] {
+        begun.arrive_and_wait();
+        files_.Forget(1);
+        EXPECT_EQ(files_.bytes(), 0u) << "round " << round;
+      });
+    }
+    begun.arrive_and_wait();
+    go_on.set_value();
+    for (std::thread& writer : writers) writer.join();
+  }
+}
+
+// Copies of others left, one by one, until none was left that could, and the file was refused all
+// the same.
+TEST_F(LentFilesTest, NoCopyLeavesWhereThatDoesNotSuffice) {
+  for (uint64_t identity = 1; identity <= 5; ++identity) {
+    loans_.push_back(*Lend(identity, kOne));
+  }
+  loans_.push_back(*Lend(6, kOther));
+  EXPECT_TRUE(Lend(7, kThird).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(files_.Lend(8, file_, 4 * kMiB, kOne).status()))
+      << "it has more than its share, and there would be nothing left to others";
+  EXPECT_EQ(files_.bytes(), 14 * kMiB);
+  EXPECT_TRUE(TryLoad(kOther)) << "nothing has to leave for that";
+  EXPECT_EQ(files_.bytes(), 16 * kMiB);
+}
+
+// What left was free before it was revoked, and that may wait for a client: others had its memory
+// meanwhile, more than there is.
+TEST_F(LentFilesTest, TheMemoryOfACopyThatLeavesIsFreeWhenNobodyCanReadItAndNotBefore) {
+  const std::string large(12 * kMiB, 'l');
+  folder_.Put("large", large);
+  const Descriptor file = *(*ServedFolder::Open(folder_.path(), /*read_only=*/true))
+                               ->OpenFile("large", ServedFolder::Mode::kRead);
+  EXPECT_TRUE(files_.Lend(1, file, large.size(), kOne).ok());
+  loans_.push_back(*Lend(2, kOther));
+  loans_.push_back(*Lend(3, kThird));
+  EXPECT_EQ(files_.bytes(), 16 * kMiB);
+  std::promise<void> go_on;
+  HoldEngine(go_on.get_future());
+  std::thread lends([&] { EXPECT_TRUE(Lend(4, kThird).ok()); });
+  for (int i = 0; i < 10'000; ++i) {
+    EXPECT_EQ(files_.bytes(), 16 * kMiB);
+    std::this_thread::yield();
+  }
+  go_on.set_value();
+  lends.join();
+  EXPECT_EQ(files_.bytes(), 6 * kMiB);
 }
 
 }  // namespace

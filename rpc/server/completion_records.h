@@ -89,7 +89,7 @@ struct SessionRecords : public ListNode<> {
   uint32_t running = 0;
   uint32_t detached = 0;  // of these: their connections are gone
   uint64_t bytes = 0;     // of its records: at most half of all, before a handler runs
-  uint64_t client = 0;    // PathInfo::client of who began the oldest of these
+  uint64_t client = 0;    // that these count for: PathInfo::client of who began one when none was
   bool restored = false;  // from the store: that may know of calls that are not here
   bool ended = false;     // by its client: it goes with the last call that runs
   std::map<uint64_t, CompletionRecord> records;  // by sequence
