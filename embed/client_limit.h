@@ -6,6 +6,8 @@
 // Errors: RESOURCE_EXHAUSTED, with what there is, of how much, and what to do.
 #pragma once
 
+#include <sys/resource.h>
+
 #include <cstdint>
 #include <mutex>
 #include <string_view>
@@ -17,6 +19,15 @@
 #include "core/strings.h"
 
 namespace weft::embed {
+
+// So many eighths of the descriptors that the system lets this process have now. What takes some
+// for clients has a part of them: open files four, copies of files and loans of caches one each
+// (both are files in memory). The rest is for locks (a twelfth of the open files) and connections.
+inline uint64_t EighthsOfDescriptors(uint64_t eighths) {
+  rlimit limit = {};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = 1024;  // what is usual
+  return limit.rlim_cur / 8 * eighths;
+}
 
 class ClientLimit {
  public:

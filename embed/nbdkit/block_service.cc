@@ -254,18 +254,21 @@ void BlockService::FlushAndThen(Function<void(const absl::Status&)> done) {
   disks_->Run(DiskPool::kServer, [this] { RunFlushes(); });
 }
 
+// One for all that wait. What comes meanwhile waits for another one, which takes its turn.
 void BlockService::RunFlushes() {
-  while (true) {
-    std::vector<Function<void(const absl::Status&)>> flushes;
-    {
-      const std::lock_guard<std::mutex> lock(flush_mutex_);
-      flushes.swap(flushes_);
-      is_flushing_ = !flushes.empty();
-    }
-    if (flushes.empty()) return;
-    const absl::Status status = device_.Flush();
-    for (auto& done : flushes) done(status);
+  std::vector<Function<void(const absl::Status&)>> flushes;
+  {
+    const std::lock_guard<std::mutex> lock(flush_mutex_);
+    flushes.swap(flushes_);
   }
+  const absl::Status status = device_.Flush();
+  for (auto& done : flushes) done(status);
+  {
+    const std::lock_guard<std::mutex> lock(flush_mutex_);
+    is_flushing_ = !flushes_.empty();
+    if (!is_flushing_) return;
+  }
+  disks_->Run(DiskPool::kServer, [this] { RunFlushes(); });
 }
 
 }  // namespace weft::embed

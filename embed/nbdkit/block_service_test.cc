@@ -645,6 +645,51 @@ TEST_F(BlockServiceTest, AClientWithManySessionsHasOneTurn) {
       << "behind the one that was held, and the greedy client's turn";
 }
 
+// A flush that came while another one ran was next, and the one behind it, so that a thread was
+// theirs for good: of one thread nobody else had anything.
+TEST(FlushTurnsTest, FlushesWithoutEndLeaveOthersTheirTurns) {
+  class Device final : public MemoryDevice {
+   public:
+    Device() : MemoryDevice(kDeviceBytes) {}
+    bool ReadCached(uint64_t, MutableByteSpan) override { return false; }
+    absl::Status Flush() override {
+      order += 'f';
+      if (order.size() == 1) gone.wait();
+      return MemoryDevice::Flush();
+    }
+    absl::Status Read(uint64_t offset, MutableByteSpan into) override {
+      order += 'r';
+      return MemoryDevice::Read(offset, into);
+    }
+    std::promise<void> go;
+    const std::shared_future<void> gone = go.get_future().share();
+    std::string order;  // of the one thread
+  };
+  Device device;
+  {
+    BlockServer server(device, /*threads=*/1);
+    const auto await_requests = [&server](uint64_t count) {
+      while (server.server().stats().requests < count) std::this_thread::yield();
+    };
+    Client first(server.address()), second(server.address());
+    first.BeginToAttach('a');
+    second.BeginToAttach('b');
+    ASSERT_TRUE(first.IsAttached() && second.IsAttached());
+    const uint64_t before = server.server().stats().requests;
+    auto flush = first.BeginFlush();
+    await_requests(before + 1);
+    auto read = std::async(std::launch::async, [&second] { return second.Read(0, 1).status(); });
+    await_requests(before + 2);
+    auto next = first.BeginFlush();
+    await_requests(before + 3);
+    device.go.set_value();
+    EXPECT_TRUE(flush.get().ok());
+    EXPECT_TRUE(next.get().ok());
+    EXPECT_TRUE(read.get().ok());
+  }
+  EXPECT_EQ(device.order, "frf");
+}
+
 TEST(DiskPoolTest, ClientsTakeTurns) {
   std::string order;  // of the one thread
   constexpr uint64_t kBusy = 1;
@@ -661,6 +706,29 @@ TEST(DiskPoolTest, ClientsTakeTurns) {
   EXPECT_LE(modest, 1u) << order;
   order.erase(modest, 1);
   EXPECT_EQ(order, "12345") << "those of one client keep their order";
+}
+
+// Clients took turns for the beginning of tasks alone: who had as many long ones as there are
+// threads had all of them.
+TEST(DiskPoolTest, AClientLeavesAThreadToOthers) {
+  constexpr uint64_t kBusy = 1;
+  constexpr uint64_t kModest = 2;
+  std::promise<void> go, served;
+  const std::shared_future<void> gone = go.get_future().share();
+  std::atomic<int> ran{0};
+  {
+    DiskPool pool(3);
+    for (int i = 0; i < 6; ++i) {
+      pool.Run(kBusy, [&ran, gone] {
+        gone.wait();
+        ++ran;
+      });
+    }
+    pool.Run(kModest, [&served] { served.set_value(); });
+    served.get_future().wait();
+    go.set_value();
+  }
+  EXPECT_EQ(ran, 6) << "those that waited for one of its threads";
 }
 
 // Each task of a client that had no other made a queue and destroyed it.

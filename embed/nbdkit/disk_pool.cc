@@ -1,10 +1,11 @@
 #include "embed/nbdkit/disk_pool.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace weft::embed {
 
-DiskPool::DiskPool(int threads) {
+DiskPool::DiskPool(int threads) : most_running_(static_cast<size_t>(std::max(1, threads - 1))) {
   for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Work(); });
 }
 
@@ -20,39 +21,48 @@ DiskPool::~DiskPool() {
 void DiskPool::Run(uint64_t client, Function<void()> task) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    auto found = waiting_.find(client);
-    if (found == waiting_.end()) {
+    auto found = clients_.find(client);
+    if (found == clients_.end()) {
       if (spare_.empty()) {
-        found = waiting_.try_emplace(client).first;
+        found = clients_.try_emplace(client).first;
       } else {
         spare_.key() = client;
-        found = waiting_.insert(std::move(spare_)).position;
+        found = clients_.insert(std::move(spare_)).position;
       }
-      turns_.push_back(client);
     }
-    found->second.push_back(std::move(task));
+    Tasks& tasks = found->second;
+    tasks.waiting.push_back(std::move(task));
+    if (tasks.waiting.size() == 1) TakeTurn(client, tasks);
   }
   changed_.notify_one();
+}
+
+void DiskPool::TakeTurn(uint64_t client, const Tasks& tasks) {
+  if (!tasks.waiting.empty() && tasks.running < most_running_) turns_.push_back(client);
 }
 
 void DiskPool::Work() {
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || !turns_.empty(); });
+    // What else waits is a client's that has its part: who runs that goes on with it.
     if (turns_.empty()) return;
-    const auto next = waiting_.find(turns_.front());
+    const uint64_t client = turns_.front();
     turns_.pop_front();
-    Function<void()> task = std::move(next->second.front());
-    next->second.pop_front();
-    if (next->second.empty()) {
-      spare_ = waiting_.extract(next);
-    } else {
-      turns_.push_back(next->first);
-    }
+    Tasks& tasks = clients_.find(client)->second;
+    Function<void()> task = std::move(tasks.waiting.front());
+    tasks.waiting.pop_front();
+    ++tasks.running;
+    TakeTurn(client, tasks);
     lock.unlock();
     task();
     task = {};  // what it holds goes before the lock comes back
     lock.lock();
+    if (tasks.running-- == most_running_) {
+      TakeTurn(client, tasks);
+      changed_.notify_one();
+    }
+    if (tasks.running == 0 && tasks.waiting.empty()) spare_ = clients_.extract(client);
   }
 }
 

@@ -4,7 +4,8 @@
 //   pool.Run(client, [] { pread(...); });
 //
 // Tasks of one client start in their order, and clients take turns: one with a long queue, or with
-// many sessions, does not hold up another one's first request.
+// many sessions, does not hold up another one's first request. Nor does one with long tasks: it has
+// all threads but one at most, where there are two.
 //
 // Threads: any. Lifetime: the destructor waits for the tasks that were given to it.
 // Errors: none. There is no limit of its own: whoever gives it tasks bounds them (BlockService:
@@ -37,14 +38,22 @@ class DiskPool {
   void Run(uint64_t client, Function<void()> task);
 
  private:
+  struct Tasks {
+    std::deque<Function<void()>> waiting;
+    size_t running = 0;
+  };
+
   void Work();
+  // Puts it in turns_ if its next task may start.
+  void TakeTurn(uint64_t client, const Tasks& tasks);
 
   std::mutex mutex_;
   std::condition_variable changed_;
+  const size_t most_running_;  // of one client
   // Guarded by mutex_.
-  std::unordered_map<uint64_t, std::deque<Function<void()>>> waiting_;  // by client; none is empty
-  decltype(waiting_)::node_type spare_;  // the last queue that became empty, for the next client
-  std::deque<uint64_t> turns_;           // the clients of waiting_, each once
+  std::unordered_map<uint64_t, Tasks> clients_;  // with tasks that wait or run
+  decltype(clients_)::node_type spare_;          // the last one that had none left, for the next
+  std::deque<uint64_t> turns_;                   // of those whose next task may start, each once
   bool stopping_ = false;
 
   std::vector<std::thread> threads_;

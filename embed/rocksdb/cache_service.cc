@@ -64,9 +64,9 @@ absl::StatusOr<uint64_t> CacheService::Take(uint64_t client, uint64_t wanted) {
   uint64_t left = std::max(all, AllButReserve(max_bytes_)) - all;
   if (of_client < share) left = std::max(left, std::min(max_bytes_ - all, share - of_client));
   const uint64_t bytes = Fitting(wanted, left);
-  if (bytes < kMinLentBytes || !loans_of_.HasRoom(client, 1, kMaxLoans)) {
+  if (bytes < kMinLentBytes || !loans_of_.HasRoom(client, 1, max_loans_)) {
     return absl::ResourceExhaustedError(StrCat(all, " of ", max_bytes_, " bytes are lent, in ",
-                                               loans_of_.all(), " of ", kMaxLoans, " loans; ",
+                                               loans_of_.all(), " of ", max_loans_, " loans; ",
                                                of_client, " bytes, in ", loans_of_.Of(client),
                                                " loans, to this client, which can have no ", wanted,
                                                " more: borrow less, or try again later"));

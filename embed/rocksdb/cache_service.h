@@ -17,6 +17,7 @@
 // Invariants: lent_bytes() <= max_bytes, and memory is lent again only when it is reclaimed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -26,6 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/client_shares.h"
+#include "embed/client_limit.h"
 #include "embed/nbdkit/disk_pool.h"
 #include "embed/rocksdb/cache.weft.h"
 #include "weft/engine.h"
@@ -71,6 +73,8 @@ class CacheService final : public wire::Cache::Service {
 
   Engine& engine_;
   const uint64_t max_bytes_;
+  // An eighth of the descriptors, where they are few: each loan has one.
+  const uint64_t max_loans_ = std::min<uint64_t>(kMaxLoans, EighthsOfDescriptors(1));
 
   mutable std::mutex mutex_;
   // Guarded by mutex_.

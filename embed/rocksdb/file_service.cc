@@ -1,7 +1,6 @@
 #include "embed/rocksdb/file_service.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,9 +47,7 @@ constexpr uint64_t kOpenFilesForEachLock = 12;
 
 FileServiceOptions WithOpenFiles(FileServiceOptions options) {
   if (options.max_open_files > 0) return options;
-  rlimit limit = {};
-  const bool is_known = ::getrlimit(RLIMIT_NOFILE, &limit) == 0;
-  options.max_open_files = is_known ? limit.rlim_cur / 4 * 3 : kMaxOpenFiles;
+  options.max_open_files = EighthsOfDescriptors(4);
   return options;
 }
 

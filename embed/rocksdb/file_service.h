@@ -55,8 +55,7 @@ struct FileServiceOptions {
   int threads = 8;  // system calls at once that wait for the disk
   // Files of all sessions that are open, on their way, or being closed: beside kMaxOpenFiles of
   // each, so that descriptors are left for connections, and for locks, of which there is one for 12
-  // of these. 0: three quarters of those that the system lets this process have now
-  // (RLIMIT_NOFILE).
+  // of these. 0: half of those that the system lets this process have now (client_limit.h).
   uint64_t max_open_files = 0;
   uint64_t lock_grace_us = kLockGraceUs;
 };

@@ -67,7 +67,7 @@ absl::StatusOr<LentFiles::Entries> LentFiles::ToEvict(uint64_t taken, uint64_t c
   const auto has_all_of_one = [&] { return memory_.Of(client) + taken > max_bytes_of_one_; };
   const auto has_room = [&] {
     return !has_all_of_one() && memory_.HasRoom(client, taken, max_bytes_) &&
-           files_.HasRoom(client, 1, kMaxEntries);
+           files_.HasRoom(client, 1, max_entries_);
   };
   if (has_room()) return Entries();
   // Where it has all of one, others' copies make no room for it.
@@ -86,7 +86,7 @@ absl::StatusOr<LentFiles::Entries> LentFiles::ToEvict(uint64_t taken, uint64_t c
   if (suffices) return idle;
   return absl::ResourceExhaustedError(
       StrCat(memory_.all(), " of ", max_bytes_, " bytes for files in memory are in use, by ",
-             files_.all(), " of ", kMaxEntries, " files; ", memory_.Of(client), " bytes and ",
+             files_.all(), " of ", max_entries_, " files; ", memory_.Of(client), " bytes and ",
              files_.Of(client), " files are this client's, which can have no ", taken,
              " bytes more: read by calls, or try again later"));
 }

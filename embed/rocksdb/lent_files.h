@@ -33,6 +33,7 @@
 //   bytes() <= max_bytes, with what is leaving.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstdint>
 #include <map>
@@ -43,6 +44,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/client_shares.h"
+#include "embed/client_limit.h"
 #include "transport/descriptor.h"
 #include "weft/engine.h"
 #include "weft/memory.h"
@@ -107,6 +109,8 @@ class LentFiles {
   Engine& engine_;
   const uint64_t max_bytes_;
   const uint64_t max_bytes_of_one_;  // client
+  // An eighth of the descriptors, where they are few: each copy has one.
+  const uint64_t max_entries_ = std::min<uint64_t>(kMaxEntries, EighthsOfDescriptors(1));
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -426,9 +426,9 @@ absl::StatusOr<ConnectionHandler*> ServerCore::OnIncoming(Connection& connection
     ListenOptions places;
     places.max_connections = kConnectionsForPlace * options_.max_connections;
     places.max_connections_of_one = kConnectionsForPlace * options_.max_connections_of_one;
-    WEFT_RETURN_IF_ERROR(Annotate(
-        CheckRoomForClient(places, shares_, connection.path().client),
-        "with those that have closed and whose calls still run, for which there is as much again"));
+    WEFT_RETURN_IF_ERROR(Annotate(CheckRoomForClient(places, shares_, connection.path().client),
+                                  "with those that have closed and whose calls still run, for "
+                                  "which both numbers are doubled"));
   }
   rpc::ClientHello hello;  // one that cannot be decoded is refused when it is open
   if (hello.ParseFromString(connection.peer_hello()) && hello.has_peer()) {

@@ -21,7 +21,7 @@
 
 namespace weft::embed {
 
-class MemoryDevice final : public BlockDevice {
+class MemoryDevice : public BlockDevice {
  public:
   explicit MemoryDevice(uint64_t bytes, bool read_only = false)
       : BlockDevice({.bytes = bytes, .read_only = read_only}), bytes_(bytes) {}
