@@ -181,8 +181,8 @@ TEST_F(ServerConnectionsTest, WhoLeavesRunningCallsBehindFindsAnEndOfPlaces) {
   }
   EXPECT_EQ(server_->stats().connections, 4u);
   EXPECT_FALSE(LeaveACallBehind("client4"));
-  EXPECT_NE(left_.back().status->ToString().find("whose calls still run, for which there is as "
-                                                 "much again: the server has all 4 connections"),
+  EXPECT_NE(left_.back().status->ToString().find("whose calls still run, for which both numbers "
+                                                 "are doubled: the server has all 4 connections"),
             std::string::npos)
       << *left_.back().status;
   EndCallsThatWereLeft();
