@@ -205,11 +205,13 @@ TEST_F(ServerTest, TheBytesOfRunningRequestsAreBounded) {
     stub_->Hold(MakeData(1, 4000), &outcome.reply, {}, outcome.Callback());
   }
   ASSERT_TRUE(RunUntil([&] { return outcomes[2].done(); }));
-  EXPECT_EQ(*outcomes[2].status,
-            WithDelivery(absl::ResourceExhaustedError(
-                             "requests and replies of 8010 bytes are running; this server "
-                             "takes 10000 at most (not run, safe to retry)"),
-                         Delivery::kNotSent));
+  EXPECT_EQ(
+      *outcomes[2].status,
+      WithDelivery(absl::ResourceExhaustedError(
+                       "requests and replies of 8010 bytes are running; this server "
+                       "takes 10000 at most, and of this client, which has 8010, no more than is "
+                       "left to others (not run, safe to retry)"),
+                   Delivery::kNotSent));
   service_.Release();
   service_.Release();
   ASSERT_TRUE(RunUntil([&] { return outcomes[1].done(); }));
