@@ -34,7 +34,7 @@ ClientStreams::ClientStreams(EngineCore& engine, const std::string& address,
       front_(front),
       // What this side has asked for is bounded by its own windows.
       connection_(&held_bytes_, std::make_shared<uint64_t>(0),
-                  {~uint64_t{0}, options.max_reply_bytes}),
+                  {~uint64_t{0}, options.max_reply_bytes, options.max_reply_bytes}),
       early_ends_(engine) {}
 
 ClientStreams::~ClientStreams() { WEFT_CHECK(all_.empty()); }  // Ours: Shutdown() has freed them

@@ -122,6 +122,8 @@ absl::Status ServerCore::BindLimits() {
 }
 
 std::shared_ptr<uint64_t> ServerCore::HeldBytesOf(uint64_t client) {
+  // Those that this side has dialed are many: each is one for itself.
+  if (client == 0) return std::make_shared<uint64_t>(0);
   std::weak_ptr<uint64_t>& kept = held_bytes_[client];
   std::shared_ptr<uint64_t> bytes = kept.lock();
   if (bytes == nullptr) {
@@ -144,7 +146,7 @@ absl::Status ServerCore::Charge(size_t bytes, uint64_t& of_client) {
 
 void ServerCore::EndSlowest() {
   while (stats_.unsent_reply_bytes > options_.max_running_bytes / 2) {
-    // Those that this side has dialed are many: each is one for itself.
+    // As in HeldBytesOf(), whom this side has dialed is one for itself.
     absl::flat_hash_map<uint64_t, uint64_t> of_client;  // waiting bytes
     for (ServerConnection& one : connections_) of_client[one.path().client] += one.unsent_bytes();
     const auto waiting = [&of_client](const ServerConnection& one) {

@@ -44,6 +44,7 @@
 #include "rpc/server/server_connection.h"
 #include "rpc/server/server_tallies.h"
 #include "rpc/server/session_service.h"
+#include "rpc/wire/beside.h"
 #include "transport/descriptor.h"
 #include "transport/engine.h"
 #include "transport/transport.h"
@@ -121,8 +122,10 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   // Whether a client that has `of_client` may have so many more.
   bool MayHold(size_t bytes, uint64_t of_client) const {
     return LeavesAsMuch(of_client, bytes, stats_.running_bytes, options_.max_running_bytes,
-                        options_.max_request_bytes);
+                        least_of_client());
   }
+  // The largest request, and what may come beside it.
+  uint64_t least_of_client() const { return options_.max_request_bytes + kMaxExtrasBytes; }
   // Counts so many more into both until LetGo(). An error: there is no room, or none for the
   // client.
   absl::Status Charge(size_t bytes, uint64_t& of_client);

@@ -62,9 +62,10 @@ void ServerStream::OnQuiet() { streams_->FreeWhenQuiet(call_); }
 ServerStreams::ServerStreams(ServerConnection* connection, StreamLimits limits)
     : connection_(*connection),
       max_streams_(limits.max_streams),
-      streams_(&connection->core().stats().running_bytes, connection->held_bytes(),
-               {connection->core().options().max_running_bytes,
-                connection->core().options().max_request_bytes}) {
+      streams_(
+          &connection->core().stats().running_bytes, connection->held_bytes(),
+          {connection->core().options().max_running_bytes,
+           connection->core().options().max_request_bytes, connection->core().least_of_client()}) {
   const ServerOptions& options = connection->core().options();
   streams_.Open(connection->connection(),
                 {options.stream_window_messages, options.stream_window_bytes}, limits.window,

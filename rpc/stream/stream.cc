@@ -558,7 +558,12 @@ void Stream::AfterReceive() {
     ahead_.PopFront();
     if (receive_ == Receive::kKept) {
       LetGo(message.size());
-      Deliver(message);
+      if (read_ == Waiting::kWaits) {
+        Deliver(message);
+      } else {  // in the room that it has had, whatever others have taken since
+        Hold(message.size());
+        ready_.PushBack(0, message);
+      }
     } else if (receive_ == Receive::kDropped) {
       Return(1, 0);
     }

@@ -32,6 +32,7 @@ class StreamConnection {
   struct Bounds {
     uint64_t held = 0;     // of all that wait to be read, here and elsewhere (*held_bytes)
     uint64_t message = 0;  // of one
+    uint64_t least = 0;    // of one client, where that fits
   };
 
   // What waits to be read counts into `*held_bytes`, which others may count into as well, and into
@@ -107,7 +108,7 @@ class StreamConnection {
   // Of a message that is received.
   uint64_t most_message_bytes() const { return bounds_.message; }
   bool MayHold(size_t bytes) const {
-    return LeavesAsMuch(*own_bytes_, bytes, held_bytes_, bounds_.held, bounds_.message);
+    return LeavesAsMuch(*own_bytes_, bytes, held_bytes_, bounds_.held, bounds_.least);
   }
   void Hold(size_t bytes) {
     held_bytes_ += bytes;

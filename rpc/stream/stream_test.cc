@@ -81,8 +81,10 @@ class FakeConnection final : public Connection {
 // One side: a stream and its owner.
 class End final : public StreamOwner {
  public:
-  explicit End(EngineCore& engine, uint64_t most_held_bytes = 1 << 30)
-      : streams(&held_bytes, std::make_shared<uint64_t>(0), {most_held_bytes, 1 << 20}),
+  explicit End(EngineCore& engine, uint64_t most_held_bytes = 1 << 30,
+               uint64_t most_least_bytes = 1 << 20)
+      : streams(&held_bytes, std::make_shared<uint64_t>(0),
+                {most_held_bytes, 1 << 20, most_least_bytes}),
         early_ends_(engine),
         stream(*this, early_ends_) {}
 
@@ -528,6 +530,23 @@ TEST_F(StreamTest, MoreThanAllStreamsMayHoldFailsTheOneThatWouldHoldIt) {
   EXPECT_TRUE(server.failed.ok());
   EXPECT_EQ(server.Take(Data(1, 200)), nullptr);
   EXPECT_TRUE(absl::IsResourceExhausted(server.failed)) << server.failed;
+  EXPECT_EQ(server.held_bytes, 0u);
+}
+
+// It was asked for its room again when those before it had come; others had taken some meanwhile.
+TEST_F(StreamTest, WhatHasOvertakenOthersKeepsItsRoom) {
+  End server(*engine_, /*most_held_bytes=*/1000, /*least_bytes=*/0);
+  server.Open(false);
+  Text text;
+  server.stream.Read(&text, [](bool ok) { EXPECT_TRUE(ok); });
+  EXPECT_EQ(server.Take(Data(1, 400)), nullptr);
+  server.held_bytes += 400;  // another client's
+  EXPECT_EQ(server.Take(Data(0, 10)), nullptr);
+  EXPECT_TRUE(server.failed.ok()) << server.failed;
+  EXPECT_EQ(text.value().size(), 8u);
+  EXPECT_EQ(server.TryRead()->size(), 397u);
+  engine_->Poll();
+  server.held_bytes -= 400;
   EXPECT_EQ(server.held_bytes, 0u);
 }
 

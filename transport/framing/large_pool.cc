@@ -76,6 +76,11 @@ void LargePool::Watch(LargeWatcher* watcher, uint64_t client) {
 
 void LargePool::Release(LargeBuffer* buffer) {
   shares_.Give(buffer->client, Counted(buffer->memory.size()));
+  // Its client's turn comes first: it may have nothing more to release.
+  if (const auto own = apart_.find(buffer->client); own != apart_.end()) {
+    turns_.Remove(&own->second);
+    turns_.PushFront(&own->second);
+  }
   Keep(buffer);
 }
 
@@ -98,11 +103,14 @@ void LargePool::Keep(LargeBuffer* buffer) {
 // --- lending ------------------------------------------------------------------------------------
 
 std::shared_ptr<const void> LargePool::Lend(LargeBuffer* buffer) {
-  ReleaseThoseBack();
   const size_t most = std::min(limit_bytes_ / 2, limit_bytes_ - kLargestBytes - reserve_bytes_);
   if (lent_bytes_ + buffer->memory.size() > most) return nullptr;
   lent_bytes_ += buffer->memory.size();
   shares_.Give(buffer->client, Counted(buffer->memory.size()));
+  if (const auto own = apart_.find(buffer->client); own != apart_.end()) {
+    turns_.Remove(&own->second);
+    turns_.PushFront(&own->second);
+  }
   {
     const std::lock_guard lock(lent_->mutex);
     lent_->out.PushBack(buffer);
@@ -149,7 +157,7 @@ void LargePool::CheckInvariants() const {
   WEFT_CHECK(shares_.all() + lent_bytes_ <= limit_bytes_);
   const LargeClaim* const first = large_claims_.Front();
   // Ours: nobody waits whom a release has passed over
-  WEFT_CHECK(first == nullptr || !MayTake(first->bytes_) ||
+  WEFT_CHECK(first == nullptr || !MayTake(kSmallestBytes << ClassOf(first->bytes_)) ||
              !MayHave(first->client_, first->bytes_));
   const std::lock_guard lock(lent_->mutex);
   size_t lent = 0;
@@ -191,6 +199,11 @@ LargeBuffer* LargePool::Take(size_t size_class, uint64_t client) {
     kept_bytes_ -= buffer->memory.size();
   } else {
     buffer = Make(bytes);
+    if (buffer == nullptr && kept_bytes_ > 0) {
+      // The system has no more: what is kept, of other sizes, goes back first.
+      MakeRoom(limit_bytes_ - in_use_bytes_);
+      buffer = Make(bytes);
+    }
     if (buffer == nullptr) return nullptr;
   }
   buffer->client = client;
@@ -250,6 +263,7 @@ LargePool::Apart& LargePool::ApartOf(uint64_t client) {
 }
 
 void LargePool::ServeClaims() {
+  ReleaseThoseBack();
   Serve(large_claims_);
   Serve(small_claims_);
   LookAtThoseApart();

@@ -261,6 +261,52 @@ TEST_F(LargePoolClientsTest, ClaimsOfOneClientDoNotHoldUpThoseOfOthers) {
   for (Claim& claim : busy) pool_.Withdraw(&claim);
 }
 
+// A release looked at 16 clients from the front, and who had just given back all that it had stood
+// behind them: it had nothing more to release.
+TEST_F(LargePoolClientsTest, WhoReleasesIsLookedAtFirst) {
+  EXPECT_EQ(TakeAll(kBusy, 64 * kMiB), 2u);
+  EXPECT_EQ(TakeAll(kBusy, 32 * kMiB), 1u);
+  std::vector<Claim> others(40);
+  for (size_t i = 0; i < others.size(); ++i) {
+    LargeBuffer* const buffer = pool_.Acquire(kMiB, 100 + i);
+    ASSERT_NE(buffer, nullptr);
+    taken_.push_back(buffer);
+    ASSERT_EQ(pool_.AcquireOrWait(64 * kMiB, 100 + i, &others[i]), nullptr);
+  }
+  LargeBuffer* const own = pool_.Acquire(16 * kMiB, kOther);
+  ASSERT_NE(own, nullptr);
+  Claim claim;
+  ASSERT_EQ(pool_.AcquireOrWait(16 * kMiB, kOther, &claim), nullptr) << "apart";
+  pool_.Release(own);
+  ASSERT_NE(claim.buffer, nullptr);
+  pool_.Release(claim.buffer);
+  for (Claim& other : others) pool_.Withdraw(&other);
+  for (Claim& other : others) {
+    if (other.buffer != nullptr) taken_.push_back(other.buffer);
+  }
+}
+
+// What a program had given back was seen when the next message came, and not by those that waited.
+TEST_F(LargePoolClientsTest, WhatComesBackIsSeenByThoseThatWait) {
+  std::vector<std::shared_ptr<const void>> lent;
+  for (uint64_t client = 1; client <= 2; ++client) {
+    LargeBuffer* const buffer = pool_.Acquire(64 * kMiB, client);
+    ASSERT_NE(buffer, nullptr);
+    lent.push_back(pool_.Lend(buffer));
+    ASSERT_NE(lent.back(), nullptr);
+  }
+  LargeBuffer* const third = pool_.Acquire(64 * kMiB, kThird);
+  LargeBuffer* const small = pool_.Acquire(kMiB, kOther);
+  ASSERT_TRUE(third != nullptr && small != nullptr);
+  Claim claim;
+  ASSERT_EQ(pool_.AcquireOrWait(64 * kMiB, 100, &claim), nullptr);
+  lent.clear();
+  pool_.Release(small);
+  ASSERT_NE(claim.buffer, nullptr);
+  pool_.Release(claim.buffer);
+  pool_.Release(third);
+}
+
 // It waited apart where it only did not fit, and small ones passed it for ever.
 TEST_F(LargePoolClientsTest, ALargeClaimIsNotStarvedBySmallBuffers) {
   EXPECT_EQ(TakeAll(kBusy, 64 * kMiB), 2u);
