@@ -547,12 +547,12 @@ TEST_F(EnginesLimitsTest, EachEngineHasItsPartOfTheAdaptiveLimit) {
 TEST_F(EnginesLimitsTest, EachEngineHasItsPartOfTheRunningBytes) {
   ServerOptions options = WithEngines(3);
   options.max_running_bytes = 30'000;
-  options.max_request_bytes = 2500;
+  options.max_request_bytes = 5000;
   ASSERT_NO_FATAL_FAILURE(ServeAndOpen(options));
   for (const size_t engine : {0, 1, 2}) {
-    Hold(engine, 2400);
-    Hold(engine, 2400);  // one client leaves as much as it has
-    ExpectRefused(engine, "this server takes 10000 on each engine at most", 2400);
+    Hold(engine, 4000);
+    Hold(engine, 4000);
+    ExpectRefused(engine, "this server takes 10000 on each engine at most", 4000);
   }
   EXPECT_LE(server_->stats().running_bytes, 30'000u);
 }

@@ -342,19 +342,19 @@ TEST_F(StreamServerTest, WhatWasReadIsNotKept) {
 // One client could take all that the server holds, as long as it liked.
 TEST_F(StreamServerTest, OneClientDoesNotTakeAll) {
   ServerOptions options;
-  options.stream_window_bytes = 1000;
-  options.max_running_bytes = 10'000;  // the default has the same relation: streams x window
-  options.max_request_bytes = 1000;
+  options.stream_window_bytes = 20'000;
+  options.max_running_bytes = 200'000;  // the default has the same relation: streams x window
+  options.max_request_bytes = 20'000;
   options.max_streams = 10;
   StartStreams({}, options);
   Dial(peer_, CoreOf(network_.Node("hostile")));
   for (uint32_t i = 0; i < 10; ++i) {
     peer_.Send(Open({i, 1}, kTalk));
-    peer_.Send(Message({i, 1}, 0, Encoded(1, 985)));
+    peer_.Send(Message({i, 1}, 0, Encoded(1, 19'900)));
   }
   network_.Settle();
   EXPECT_EQ(server_->stats().running, 10u);
-  EXPECT_GT(held_at_server(), 4000u);
+  EXPECT_GT(held_at_server(), 80'000u);
   Data reply;
   const absl::Status status = stub_->Echo(MakeData(1, 200), &reply);
   EXPECT_TRUE(status.ok()) << status;
@@ -363,9 +363,9 @@ TEST_F(StreamServerTest, OneClientDoesNotTakeAll) {
 // Two connections of one client could.
 TEST_F(StreamServerTest, NorDoItsConnectionsTogether) {
   ServerOptions options;
-  options.stream_window_bytes = 1000;
-  options.max_running_bytes = 10'000;
-  options.max_request_bytes = 1000;
+  options.stream_window_bytes = 20'000;
+  options.max_running_bytes = 200'000;
+  options.max_request_bytes = 20'000;
   options.max_streams = 10;
   StartStreams({}, options);
   std::deque<RawPeer> peers(3);
@@ -373,12 +373,12 @@ TEST_F(StreamServerTest, NorDoItsConnectionsTogether) {
     Dial(peer, CoreOf(network_.Node("hostile")));
     for (uint32_t i = 0; i < 10; ++i) {
       peer.Send(Open({i, 1}, kTalk));
-      peer.Send(Message({i, 1}, 0, Encoded(1, 985)));
+      peer.Send(Message({i, 1}, 0, Encoded(1, 19'900)));
     }
     network_.Settle();
   }
-  EXPECT_GT(held_at_server(), 4000u);
-  EXPECT_LE(held_at_server(), 5000u);
+  EXPECT_GT(held_at_server(), 80'000u);
+  EXPECT_LE(held_at_server(), 100'000u);
   Data reply;
   const absl::Status status = stub_->Echo(MakeData(1, 200), &reply);
   EXPECT_TRUE(status.ok()) << status;
