@@ -42,7 +42,7 @@ rocksdb::CompactionServiceOptionsOverride WithTables(
 }  // namespace
 
 Compactor::Compactor(rocksdb::CompactionServiceOptionsOverride override, int jobs)
-    : override_(WithTables(std::move(override))), max_jobs_(jobs), threads_(jobs) {}
+    : override_(WithTables(std::move(override))), max_jobs_(jobs), threads_(jobs + 1) {}
 
 Compactor::~Compactor() { EndJobs(); }
 
@@ -70,7 +70,7 @@ void Compactor::StartCompact(UnaryCall<wire::CompactRequest, wire::CompactReply>
     jobs_.insert(job);
   }
   call.context().OnCancel([job] { job->canceled.store(true); });
-  // There are as many threads as jobs: none waits.
+  // One client has all threads but one, and there is one more than jobs: none waits.
   const uint64_t client = call.context().path().client;
   threads_.Run(client, [this, job, call = std::move(call)]() mutable {
     Run(std::move(call), std::move(job));

@@ -343,7 +343,8 @@ class Slot {
 
 // What the slots of a server share.
 struct ServerState {
-  explicit ServerState(ServedFolder& folder, int threads) : files(folder), disks(threads) {}
+  // All tasks are one client's to the pool, which has all threads but one.
+  explicit ServerState(ServedFolder& folder, int threads) : files(folder), disks(threads + 1) {}
 
   Files files;
   Service service;
