@@ -75,13 +75,17 @@ void LargePool::Watch(LargeWatcher* watcher, uint64_t client) {
 }
 
 void LargePool::Release(LargeBuffer* buffer) {
-  shares_.Give(buffer->client, Counted(buffer->memory.size()));
-  // Its client's turn comes first: it may have nothing more to release.
-  if (const auto own = apart_.find(buffer->client); own != apart_.end()) {
-    turns_.Remove(&own->second);
-    turns_.PushFront(&own->second);
-  }
+  GiveShare(*buffer);
   Keep(buffer);
+}
+
+// Its client has it no more, whose turn comes first: it may have nothing else to release.
+void LargePool::GiveShare(const LargeBuffer& buffer) {
+  shares_.Give(buffer.client, Counted(buffer.memory.size()));
+  const auto own = apart_.find(buffer.client);
+  if (own == apart_.end()) return;
+  turns_.Remove(&own->second);
+  turns_.PushFront(&own->second);
 }
 
 // For the next one, if it is registered.
@@ -106,11 +110,7 @@ std::shared_ptr<const void> LargePool::Lend(LargeBuffer* buffer) {
   const size_t most = std::min(limit_bytes_ / 2, limit_bytes_ - kLargestBytes - reserve_bytes_);
   if (lent_bytes_ + buffer->memory.size() > most) return nullptr;
   lent_bytes_ += buffer->memory.size();
-  shares_.Give(buffer->client, Counted(buffer->memory.size()));
-  if (const auto own = apart_.find(buffer->client); own != apart_.end()) {
-    turns_.Remove(&own->second);
-    turns_.PushFront(&own->second);
-  }
+  GiveShare(*buffer);
   {
     const std::lock_guard lock(lent_->mutex);
     lent_->out.PushBack(buffer);

@@ -28,8 +28,8 @@
 // nobody's way. With each release a few clients with something apart are looked at, in turn.
 //
 //   a claim    waits for           until
-//   in line    memory              it is served; or is first, and its client has had its part:
-//   apart apart      its client's part   its client's turn comes, and there is some of it
+//   in line    memory              it is served, or apart: it is first, its client has its part
+//   apart      its client's part   its client's turn comes, and there is some of it
 //
 // Use one pool for sending and another for receiving: two peers that filled one pool each with
 // messages to each other could never receive them.
@@ -203,6 +203,7 @@ class LargePool {
   bool HasApart(uint64_t client) const;
   Apart& ApartOf(uint64_t client);
   LargeBuffer* Take(size_t size_class, uint64_t client);
+  void GiveShare(const LargeBuffer& buffer);
   void Keep(LargeBuffer* buffer);
   LargeBuffer* Make(size_t bytes);
   bool MakeRoom(size_t bytes);
