@@ -59,7 +59,7 @@ class Packages:
     """The packages of one image: names and versions."""
 
     def __init__(self, release, versions):
-        self.kernel_release = release
+        self.kernel_release = release  # None where the caller has a kernel of its own
         self.versions = versions  # name -> version
 
     def kernel(self):
@@ -73,11 +73,13 @@ class Packages:
         return source_package(self.kernel_release)
 
 
-def _choose():
-    release = kernel_release()
-    if release is None:
+def _choose(with_kernel):
+    release = kernel_release() if with_kernel else None
+    if with_kernel and release is None:
         return None
-    names = ["linux-image-" + release, source_package(release), *header_packages(release), *TOOLS]
+    names = list(TOOLS)
+    if with_kernel:
+        names += ["linux-image-" + release, source_package(release), *header_packages(release)]
     versions = candidates(_lines("apt-cache", "policy", *names))
     return Packages(release, versions) if set(names) <= set(versions) else None
 
@@ -93,11 +95,11 @@ def update_lists(say):
     return subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0
 
 
-def choose(say):
+def choose(say, with_kernel=True):
     """The packages to build an image from, as apt knows them now."""
-    packages = _choose()
+    packages = _choose(with_kernel)
     if packages is None and update_lists(say):
-        packages = _choose()
+        packages = _choose(with_kernel)
     if packages is None:
         raise CannotRun("apt knows no linux-image-amd64, its source or the rdma tools: are the "
                         "distribution's sources complete, and was apt-get update run?")

@@ -2,11 +2,14 @@
 """What an image is made of: packages, modules, archive, kernel, and the name that they give it."""
 import lzma
 import os
+import pathlib
+import shutil
 import subprocess
 import tempfile
 import unittest
 
 import debian
+import host
 import image
 import initramfs
 import kernel
@@ -24,6 +27,21 @@ class Key(unittest.TestCase):
 
     def test_a_changed_script_gives_a_new_image(self):
         self.assertNotEqual(image.key({"a": "1"}, [b"x", b"y"]), image.key({"a": "1"}, [b"xy"]))
+
+    def test_another_kernels_file_gives_another_image(self):
+        with tempfile.TemporaryDirectory() as folder:
+            first, second = (pathlib.Path(folder, name) for name in ("a.deb", "b.deb"))
+            first.write_bytes(b"6.12")
+            second.write_bytes(b"6.16")
+            name = image.key({"a": "1"}, [b"x"], [first, second])
+            self.assertEqual(image.key({"a": "1"}, [b"x"], [second, first]), name)
+            self.assertNotEqual(image.key({"a": "1"}, [b"x"]), name)
+            second.write_bytes(b"6.17")
+            self.assertNotEqual(image.key({"a": "1"}, [b"x"], [first, second]), name)
+
+    def test_a_kernels_file_that_is_not_there_is_told(self):
+        with self.assertRaisesRegex(host.CannotRun, "no file /no/such.deb"):
+            image.ensure(print, [pathlib.Path("/no/such.deb")])
 
     def test_every_ingredient_exists(self):
         for name in image._INGREDIENTS:
@@ -63,10 +81,88 @@ class Modules(unittest.TestCase):
     def test_names_are_as_the_kernel_writes_them(self):
         self.assertEqual(modules.module_name("ib-core.ko"), "ib_core")
         self.assertEqual(modules.module_name("siw.ko.xz"), "siw")
+        self.assertEqual(modules.module_name("siw.ko.zst"), "siw")
         self.assertIsNone(modules.module_name("siw.kobold"))
 
 
+class Plan(unittest.TestCase):
+
+    BUILTIN = {name for group in modules.GROUPS.values() for name in group} - {"siw", "tls", "ctr"}
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.paths = {name: os.path.join(folder.name, name + ".ko") for name in ("ctr", "tls")}
+        for path in self.paths.values():
+            with open(path, "wb") as file:
+                file.write(b"\x7fELF\0depends=\0")
+
+    def test_what_is_built_in_needs_no_loading(self):
+        plan = modules.plan(self.paths, self.BUILTIN)
+        self.assertEqual((plan["base"], plan["tls"]), ([], ["ctr", "tls"]))
+
+    def test_a_device_that_the_kernel_lacks_has_no_group(self):
+        plan = modules.plan(self.paths, self.BUILTIN)
+        self.assertIn("rxe", plan)
+        self.assertNotIn("siw", plan)
+
+    def test_what_only_some_kernels_have_may_be_missing(self):
+        self.assertIn("rdma", modules.plan(self.paths, self.BUILTIN - {"crc32_generic"}))
+
+    def test_a_kernel_that_cannot_reach_the_host_is_an_error(self):
+        with self.assertRaisesRegex(ValueError, "lacks: 9p, overlay"):
+            modules.plan(self.paths, self.BUILTIN - {"overlay", "9p"})
+
+    def test_a_device_without_its_module_is_told(self):
+        with tempfile.TemporaryDirectory() as made:
+            made = pathlib.Path(made)
+            (made / "kernel_release").write_text("6.12\n")
+            (made / "module_groups").write_text("base\nrdma\nrxe\n")
+            image.check_devices(made, ["none"])
+            image.check_devices(made, ["rxe", "rxe"])
+            with self.assertRaisesRegex(host.CannotRun, "kernel 6.12 has no device siw; the lab"):
+                image.check_devices(made, ["rxe", "siw"])
+
+
 class Kernel(unittest.TestCase):
+
+    def tree(self, *paths):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        for path in paths:
+            whole = pathlib.Path(folder.name, path)
+            whole.parent.mkdir(parents=True, exist_ok=True)
+            whole.touch()
+        return pathlib.Path(folder.name)
+
+    def test_one_package_has_all_of_a_kernel(self):
+        root = self.tree("boot/vmlinuz-6.1", "lib/modules/6.1/modules.builtin",
+                         "lib/modules/6.1/kernel/net/tls/tls.ko")
+        tree = kernel.Tree(root)
+        self.assertEqual((tree.release, tree.image, tree.modules),
+                         ("6.1", root / "boot/vmlinuz-6.1", root / "lib/modules/6.1/kernel"))
+
+    def test_newer_packages_have_all_of_it_in_one_folder(self):
+        files = ["usr/lib/modules/7.2/" + name for name in
+                 ("vmlinuz", "modules.builtin", "kernel/net/tls/tls.ko.xz")]
+        root = self.tree(*files)
+        self.assertEqual(kernel.Tree(root).image, root / files[0])
+        for left_out in files:
+            with self.assertRaisesRegex(ValueError, "linux-binary-.*linux-modules-.*linux-base-"):
+                kernel.Tree(self.tree(*[name for name in files if name != left_out]))
+
+    def test_packages_of_no_kernel_or_of_two_are_an_error(self):
+        with self.assertRaisesRegex(ValueError, "no kernel; "):
+            kernel.Tree(self.tree("usr/share/doc/copyright"))
+        with self.assertRaisesRegex(ValueError, "several kernels: 6.1, 7.2"):
+            kernel.Tree(self.tree("lib/modules/6.1/kernel/a", "usr/lib/modules/7.2/vmlinuz"))
+
+    @unittest.skipUnless(shutil.which("zstd"), "zstd is not installed")
+    def test_a_kernel_compressed_with_zstd_is_found_too(self):
+        elf = b"\x7fELF and a kernel"
+        packed = subprocess.run(["zstd", "-q", "-c"], input=elf, stdout=subprocess.PIPE).stdout
+        looks_like_one = b"loader \x28\xb5\x2f\xfd not a stream "
+        self.assertEqual(kernel.extract_vmlinux(looks_like_one + packed + b" size"), elf)
 
     def test_the_kernel_is_found_behind_bytes_that_look_like_one(self):
         elf = b"\x7fELF and a kernel"

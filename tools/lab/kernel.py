@@ -1,29 +1,66 @@
-"""The machine's kernel: Debian's, unpacked for a direct start, and siw, which Debian leaves out."""
+"""The machine's kernel: a Debian package's, unpacked for a direct start, and siw, which Debian leaves
+out."""
 import lzma
 import os
 import shutil
 import subprocess
 import tarfile
 
+import zstd
+
 _XZ = b"\xfd7zXZ\0"
 _ELF = b"\x7fELF"
 
 SIW = "drivers/infiniband/sw/siw"
 
+_WHERE = ("it is in linux-image-* up to Debian 13, and in linux-binary-*, linux-modules-* and "
+          "linux-base-* of one version since")
+
 
 def extract_vmlinux(image):
     """The ELF kernel inside of a compressed one. QEMU starts it as it is, and an emulated
     processor would take seconds to decompress it."""
-    start = image.find(_XZ)
-    while start >= 0:
-        try:
-            kernel = lzma.LZMADecompressor().decompress(image[start:])
+    for magic, decompress in ((_XZ, _decompress_xz), (zstd.MAGIC, zstd.decompress)):
+        start = image.find(magic)
+        while start >= 0:
+            kernel = decompress(image[start:])
             if kernel.startswith(_ELF):
                 return kernel
-        except lzma.LZMAError:
-            pass  # these bytes were not the start of a stream
-        start = image.find(_XZ, start + 1)
-    raise ValueError("no kernel compressed with xz in this image")
+            start = image.find(magic, start + 1)
+    raise ValueError("no kernel compressed with xz or zstd in this image")
+
+
+def _decompress_xz(content):
+    try:
+        return lzma.LZMADecompressor().decompress(content)
+    except lzma.LZMAError:
+        return b""  # these bytes were not the start of a stream
+
+
+class Tree:
+    """Where a kernel's parts are below the folder that its packages were unpacked into."""
+
+    def __init__(self, root):
+        releases = sorted({path.name for path in root.glob("lib/modules/*")}
+                          | {path.name for path in root.glob("usr/lib/modules/*")})
+        if len(releases) > 1:
+            raise ValueError("these packages have several kernels: " + ", ".join(releases))
+        if not releases:
+            raise ValueError("these packages have no kernel; " + _WHERE)
+        self.release = releases[0]
+        folders = [root / "lib/modules" / self.release, root / "usr/lib/modules" / self.release]
+        self.image = _first([root / "boot" / ("vmlinuz-" + self.release)]
+                            + [folder / "vmlinuz" for folder in folders], "no kernel (vmlinuz)")
+        self.builtin = _first([folder / "modules.builtin" for folder in folders],
+                              "no list of what is built in (modules.builtin)")
+        self.modules = _first([folder / "kernel" for folder in folders], "no modules")
+
+
+def _first(paths, otherwise):
+    for path in paths:
+        if path.exists():
+            return path
+    raise ValueError("these packages have %s; %s" % (otherwise, _WHERE))
 
 
 def _extract_siw(tarball, folder):

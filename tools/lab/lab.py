@@ -2,6 +2,7 @@
 """Virtual machines with RDMA devices; ./dev lab --help and docs/lab.md tell more."""
 import argparse
 import os
+import pathlib
 import resource
 import signal
 import sys
@@ -34,6 +35,7 @@ $WEFT_LAB_SHARED. Inside: $WEFT_LAB_IP, $WEFT_LAB_IP6.
   ./dev lab --device rxe -- ibv_devinfo
   ./dev lab --device rxe,siw -- 'rdma link; ip -brief address'
   ./dev lab --device rxe,rxe -- 'weft devices'
+  ./dev lab --device none --kernel linux-image-6.12.deb -- 'uname -r'
 
 Status: COMMAND's; 77 this host can't run the lab; 124 it took too long; 125 the machine failed."""
 
@@ -62,6 +64,12 @@ def parse_memlock(text):
     raise argparse.ArgumentTypeError("'%s': a number of bytes, or unlimited" % text)
 
 
+def parse_files(text):
+    if all(text.split(",")):
+        return [pathlib.Path(name) for name in text.split(",")]
+    raise argparse.ArgumentTypeError("'%s': files, with commas between" % text)
+
+
 def parse_run(arguments):
     parser = argparse.ArgumentParser(prog="./dev lab", usage=USAGE)
     parser.add_argument("--device", type=parse_devices, default=["rxe"], dest="devices",
@@ -75,6 +83,9 @@ def parse_run(arguments):
     parser.add_argument("--memory", type=int, default=DEFAULT_MEMORY_MIB, dest="memory_mib",
                         help="of the machine, in MiB; %(default)s")
     parser.add_argument("--shared", help="a folder that the machine may write")
+    parser.add_argument("--kernel", type=parse_files, default=[], dest="kernel_debs",
+                        metavar="DEB[,DEB...]",
+                        help="another kernel than Debian 12's: its package's files, downloaded")
     parser.add_argument("command", nargs="+", metavar="COMMAND")
     return parser.parse_args(arguments)
 
@@ -100,6 +111,7 @@ def perf_words(options):
 
 def main_run(arguments, folder):
     options = vars(parse_run(arguments))
+    options["kernel_debs"] = [pathlib.Path(folder, name) for name in options["kernel_debs"]]
     return run.run(options.pop("command"), folder=folder, say=say, **options)
 
 

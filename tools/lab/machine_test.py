@@ -85,6 +85,13 @@ class CommandLineOfTheLab(unittest.TestCase):
         options = lab.parse_run(["--device", "siw", "--", "ls", "--color"])
         self.assertEqual((options.devices, options.command), (["siw"], ["ls", "--color"]))
 
+    def test_another_kernel_is_one_file_or_several(self):
+        self.assertEqual(lab.parse_run(["--", "true"]).kernel_debs, [])
+        self.assertEqual(lab.parse_run(["--kernel", "a.deb,/b.deb", "--", "true"]).kernel_debs,
+                         [pathlib.Path("a.deb"), pathlib.Path("/b.deb")])
+        with self.assertRaises(argparse.ArgumentTypeError):
+            lab.parse_files("a.deb,")
+
     def test_perf_runs_on_the_devices_that_the_machine_has(self):
         words = lab.perf_words(lab.parse_perf(["--program", "/bin/perf"]))
         self.assertEqual(words, ["/bin/perf", "--paths=rxe,siw", "--quick", "--repeat=9",

@@ -66,10 +66,12 @@ class Shared:
             shutil.rmtree(self.path, ignore_errors=True)
 
 
-def run(words, *, devices, shared, timeout, memlock, mtu, memory_mib, folder, say):
+def run(words, *, devices, shared, timeout, memlock, mtu, memory_mib, folder, say,
+        kernel_debs=()):
     """Runs the command; its status, or one of host.py's."""
     host.check()
-    made = image.ensure(say)
+    made = image.ensure(say, kernel_debs)
+    image.check_devices(made, devices)
     chosen = accelerator.choose(made, say)
     with Shared(shared) as shared_path:
         options = Options(made, shared_path, devices=devices, accelerator=chosen, mtu=mtu,
