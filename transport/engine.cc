@@ -13,6 +13,7 @@
 #include "core/check.h"
 #include "core/fork_guard.h"
 #include "core/futex.h"
+#include "core/inline.h"
 #include "core/log.h"
 #include "core/status.h"
 #include "transport/devices/numa.h"
@@ -222,7 +223,8 @@ int Engine::Poll(int budget) {
   // Like Enter(), but it does not count as a use of the engine.
   const bool enters = OnEngine() ? core.Enter() : core.MayDrive() && core.TakeRole();
   if (!enters) return 0;
-  const int work = core.in_turn_ || core.SleepsOn() ? 0 : core.RunTurn(budget);
+  const bool passes = core.in_turn_ || (core.doorbell_->armed() && core.SleepsOn());
+  const int work = passes ? 0 : core.RunTurn(budget);
   core.Leave();
   return work;
 }
@@ -281,7 +283,9 @@ bool EngineCore::LookAgain() {
 // late, after the work that it rang for: no one rings while the bell is not armed, and who is about
 // to sleep arms it first and then looks for work.
 int EngineCore::LookAtDescriptors() {
-  return std::exchange(rang_, false) || poller_->has_handlers() ? poller_->Poll() : 0;
+  if (!rang_ && !poller_->has_handlers()) return 0;
+  rang_ = false;
+  return poller_->Poll();
 }
 
 int EngineCore::DrainInbox(int budget) {
@@ -327,14 +331,13 @@ void EngineCore::Step(uint64_t until_ns) {
   }
 }
 
-// Whether a turn would find nothing: the application has armed the engine and not used it since,
-// and its loop was woken by something else. What comes after Arm() makes the descriptor readable,
-// so that one look there stands for all that a turn looks at. What it finds is kept for the turn,
-// which has to follow.
-bool EngineCore::SleepsOn() {
-  return doorbell_->armed() && !was_used_ && inbox_.empty() && set_aside_.empty() &&
-         !transport_->busy() && timers_.NextDeadlineNs() > clock_->NowNs() &&
-         !poller_->Wait(/*timeout_ns=*/0);
+// Of an engine that the application has armed, whether a turn would find nothing: it was not used
+// since, and the loop was woken by something else. What comes after Arm() makes the descriptor
+// readable, so that one look there stands for all that a turn looks at. What it finds is kept for
+// the turn, which has to follow.
+WEFT_COLD bool EngineCore::SleepsOn() {
+  return !was_used_ && inbox_.empty() && set_aside_.empty() && !transport_->busy() &&
+         timers_.NextDeadlineNs() > clock_->NowNs() && !poller_->Wait(/*timeout_ns=*/0);
 }
 
 bool Engine::Arm() {

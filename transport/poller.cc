@@ -84,7 +84,7 @@ void Poller::Remove(int descriptor) {
 }
 
 int Poller::Poll() {
-  if (ready_count_ == 0) Wait(/*timeout_ns=*/0);
+  if (ready_count_ == 0 && !Wait(/*timeout_ns=*/0)) return 0;
   int called = 0;
   for (int i = 0; i < ready_count_; ++i) {
     const Watch* watch = watches_.Get(SlabHandle::FromPacked(ready_[i].data.u64));
