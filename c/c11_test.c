@@ -29,7 +29,9 @@ AT(weft_security, psk_name, 48);
 AT(weft_security, psk_secret, 56);
 AT(weft_security, admit_anonymous_clients, 72);
 AT(weft_security, require_encryption, 76);
-SIZE(weft_security, 80);
+AT(weft_security, kernel_tls, 80);
+AT(weft_security, reserved, 84);
+SIZE(weft_security, 88);
 
 AT(weft_engine_options, struct_size, 0);
 AT(weft_engine_options, drive, 8);

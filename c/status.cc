@@ -58,6 +58,7 @@ absl::Status ReadSecurity(const weft_security* given, std::optional<SecurityOpti
   if (given == nullptr) return absl::OkStatus();
   weft_security from;
   WEFT_RETURN_IF_ERROR(ReadOptions("weft_security", given, &from));
+  WEFT_RETURN_IF_ERROR(CheckReserved("weft_security", from.reserved));
   if (!AreBytes(from.psk_secret)) {
     return absl::InvalidArgumentError("weft_security: psk_secret has no bytes");
   }
@@ -71,6 +72,7 @@ absl::Status ReadSecurity(const weft_security* given, std::optional<SecurityOpti
   to.psk_secret = std::string(TextOf(from.psk_secret));
   to.require_client_certificate = from.admit_anonymous_clients == 0;
   to.require_encryption = from.require_encryption != 0;
+  to.kernel_tls = from.kernel_tls != 0;
   return absl::OkStatus();
 }
 

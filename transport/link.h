@@ -107,6 +107,7 @@ struct LinkPeer {
                            // connection request belongs to a handshake
   uint64_t nonce_low = 0;  // as much again, for those that send it: tcp, and the link's secret
   std::optional<LinkSecret> secret = {};  // none: without security
+  bool kernel_tls = false;                // SecurityOptions::kernel_tls of this side: tcp
   // shm only, as handed over on this host:
   int32_t process_id = 0;            // the peer's, as the kernel vouched for it
   uint64_t process_start = 0;        // when it began, which tells users of one number apart

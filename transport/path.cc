@@ -119,7 +119,8 @@ std::string SecurityText(const PathInfo& path) {
   } else if (stays) {
     bytes = "no TLS, the bytes stay on this host";
   }
-  return StrCat("peer: ", IdentityText(path.identity), "; ", bytes);
+  return StrCat("peer: ", IdentityText(path.identity), "; ", bytes,
+                path.kernel_tls.empty() ? "" : ", ", path.kernel_tls);
 }
 
 std::string ExplainPaths(const std::vector<PathCandidate>& candidates) {

@@ -76,6 +76,9 @@ struct PathInfo {
   // `require_encryption` (without, messages and payloads are, and one-sided operations are not).
   // False over shared memory, whose bytes do not leave it.
   bool is_encrypted = false;
+  // Over tcp with SecurityOptions::kernel_tls on this side: what has come of that, in words. Empty
+  // without.
+  std::string kernel_tls = {};
   // Which of the server's engines has the connection, from 0, and how many share its address; both
   // sides are told. 0 of 0: the server is of an older release, which does not say.
   uint32_t server_engine = 0;

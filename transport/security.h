@@ -67,6 +67,13 @@ struct SecurityOptions {
   // messages do in any case. Either side's word is enough. Shared memory does not leave the host.
   bool require_encryption = false;
 
+  // Links over tcp: the kernel makes and opens the records of TLS (kTLS), where it can: Linux 6.14
+  // or newer with CONFIG_TLS, and the module `tls` loaded. Elsewhere Weft does, as without this,
+  // and says why in the log, and by `weft explain`. It is the same TLS on the wire, and each side's
+  // own choice. Without a card that encrypts it is the same work in another place, and a hostile
+  // peer can hold up the engine for longer (docs/security.md, "What does not hold").
+  bool kernel_tls = false;
+
   // A name that is no secret, and a secret of kMinPskBytes or more. Both sides need the same.
   std::string psk_name = {};
   SecretString psk_secret = {};

@@ -28,7 +28,9 @@ const char kSecurityFlagsHelp[] =
     "  --tls-psk-file=FILE       and the file with it, 32 bytes or more; a last line feed is not "
     "of\n"
     "                            it (openssl rand -hex 32)\n"
-    "  --tls-require-encryption  no one-sided access in the clear, also where a card would do it\n";
+    "  --tls-require-encryption  no one-sided access in the clear, also where a card would do it\n"
+    "  --tls-kernel              over tcp the kernel makes the records, where it can (Linux "
+    "6.14)\n";
 
 namespace {
 
@@ -60,6 +62,7 @@ struct SwitchFlag {
 constexpr SwitchFlag kSwitchFlags[] = {
     {"--tls-any-client", &SecurityOptions::require_client_certificate, false},
     {"--tls-require-encryption", &SecurityOptions::require_encryption, true},
+    {"--tls-kernel", &SecurityOptions::kernel_tls, true},
 };
 
 absl::Status Wrong(std::string_view flag, std::string_view why) {

@@ -42,6 +42,7 @@ TEST(SecurityFlags, EachSetsItsOption) {
                                         "--tls-psk-file",
                                         file,
                                         "--tls-require-encryption",
+                                        "--tls-kernel",
                                         "--tls-any-client"};
   const auto security = TakeSecurityFlags(&arguments);
   ASSERT_TRUE(security.ok()) << security.status();
@@ -52,6 +53,7 @@ TEST(SecurityFlags, EachSetsItsOption) {
   EXPECT_EQ(options.psk_name, "p");
   EXPECT_EQ(options.psk_secret, secret);
   EXPECT_TRUE(options.require_encryption);
+  EXPECT_TRUE(options.kernel_tls);
   EXPECT_FALSE(options.require_client_certificate);
   EXPECT_THAT(arguments, IsEmpty());
 }

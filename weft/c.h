@@ -119,6 +119,8 @@ typedef struct weft_security {
   weft_bytes psk_secret;
   uint32_t admit_anonymous_clients;  // servers: a client need not show a certificate
   uint32_t require_encryption;       // of one-sided operations between hosts, too
+  uint32_t kernel_tls;               // over tcp the kernel makes the records, where it can
+  uint32_t reserved;                 // 0
 } weft_security;
 
 // --- engine: who does the work ------------------------------------------------------------------

@@ -146,6 +146,7 @@ std::string PathJson(const PathInfo& path) {
   object.Add("peer", path.peer);
   object.AddOrNull("tls", HasTls(path) ? "1.3" : "");
   object.Add("encrypted", path.is_encrypted);
+  object.AddOrNull("kernel_tls", path.kernel_tls);
   object.AddJson("identity", IdentityJson(path.identity));
   return object.text();
 }

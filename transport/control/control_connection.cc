@@ -10,6 +10,7 @@
 #include "transport/control/negotiate.h"
 #include "transport/framing/seal.h"
 #include "transport/sockets/socket.h"
+#include "transport/tls/kernel_tls.h"
 
 namespace weft {
 namespace {
@@ -394,6 +395,7 @@ absl::Status ControlConnection::StartLink(LinkPlan plan) {
   if (has_security()) {
     WEFT_ASSIGN_OR_RETURN(plan.peer.secret, link_secrets_.Derive(socket_->stream(), plan.peer,
                                                                  plan.domain->links().path().kind));
+    plan.peer.kernel_tls = credentials_->options().kernel_tls;
   }
   WEFT_RETURN_IF_ERROR(connection_->StartLink(plan.domain, plan.peer, plan.active, plan.agreement));
   ConnectionFacts& facts = connection_->facts();
@@ -406,6 +408,11 @@ absl::Status ControlConnection::StartLink(LinkPlan plan) {
   // pretends it of memory that does not leave the host.
   facts.path.is_encrypted = plan.peer.secret.has_value() && facts.path.kind != PathKind::kShm &&
                             (plan.agreement.only_sealed || !IsSealedByFraming(facts.path.kind));
+  if (plan.peer.kernel_tls && facts.path.kind == PathKind::kTcp) {
+    const KernelTlsOffer& offer = AskKernelForTls();
+    facts.path.kernel_tls = offer.offered ? std::string("records by the kernel")
+                                          : StrCat("records by Weft: ", offer.why_not);
+  }
   // Not what the peer says of itself: it is by this that a server knows whose the connection is.
   facts.path.peer = PeerAddressText(socket_->fd());
   facts.path.identity = IdentityOver(facts.path.kind);

@@ -80,14 +80,14 @@ void TcpDomain::RemoveSlots(uint32_t send, uint32_t receive) {
 absl::StatusOr<std::unique_ptr<Link>> TcpDomain::Connect(const LinkPeer& peer,
                                                          LinkHandler* handler) {
   WEFT_ASSIGN_OR_RETURN(const KernelAddress address, ParseNumericAddress(peer.address));
-  auto link = std::make_unique<TcpLink>(&parts_, handler, TokenOf(peer), peer.secret);
+  auto link = std::make_unique<TcpLink>(&parts_, handler, TokenOf(peer), peer.secret, peer.kernel_tls);
   WEFT_RETURN_IF_ERROR(link->Dial(address));
   return std::unique_ptr<Link>(std::move(link));
 }
 
 absl::StatusOr<std::unique_ptr<Link>> TcpDomain::Accept(const LinkPeer& peer,
                                                         LinkHandler* handler) {
-  auto link = std::make_unique<TcpLink>(&parts_, handler, TokenOf(peer), peer.secret);
+  auto link = std::make_unique<TcpLink>(&parts_, handler, TokenOf(peer), peer.secret, peer.kernel_tls);
   parts_.awaiting.PushBack(link.get());
   return std::unique_ptr<Link>(std::move(link));
 }

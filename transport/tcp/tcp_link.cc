@@ -82,14 +82,14 @@ class GoneFlag {
 }  // namespace
 
 TcpLink::TcpLink(TcpParts* parts, LinkHandler* handler, const Nonce128& token,
-                 const std::optional<LinkSecret>& secret)
+                 const std::optional<LinkSecret>& secret, bool kernel_tls)
     : parts_(parts),
       prefetch_(parts->recent.TakeList()),
       life_(handler),
       token_(token),
       input_(&parts->receive_memory, &parts->regions, &parts->operations, &output_),
       output_(&parts->regions, &parts->slots, &parts->answers) {
-  if (secret.has_value()) tls_.reset(new Tls{*secret, NameOf(token), {}});
+  if (secret.has_value()) tls_.reset(new Tls{*secret, kernel_tls, NameOf(token), {}});
   parts_->links.Join(this);
 }
 
@@ -154,6 +154,7 @@ void TcpLink::StartTls(TlsRole role) {
       stream.Start(*credentials, parts_->security.scratch(), /*now_ns=*/0,
                    /*host=*/{}, /*address=*/{}, {tls_->name, tls_->secret});
   if (!started.ok()) return Fail(started);
+  if (tls_->by_kernel && parts_->security.KernelOffersTls()) stream.UseKernel();
   stream.Flush();  // the client begins
   BeReady();
 }

@@ -14,7 +14,7 @@
 // A link with a secret (LinkPeer::secret) has TLS 1.3 on its socket, right behind the join: with
 // the secret as its pre-shared key, named by the link's token in hexadecimal; the active side is
 // TLS's client. It takes no byte from outside of TLS, and a link without a secret speaks none. What
-// is below here is the same with and without.
+// is below here is the same with and without, and whoever makes the records (TlsStream::UseKernel).
 //
 // This side never stops reading: two sides that read large ranges from each other, and both waited
 // for the other to take answers, would wait for ever. So what the peer may ask for is bounded
@@ -68,7 +68,7 @@ class TcpLink final : public Link,
                       public ListNode<TcpRecentTag> {
  public:
   TcpLink(TcpParts* parts, LinkHandler* handler, const Nonce128& token,
-          const std::optional<LinkSecret>& secret);
+          const std::optional<LinkSecret>& secret, bool kernel_tls = false);
   ~TcpLink() override;
 
   // The active side: begins to connect.
@@ -123,6 +123,7 @@ class TcpLink final : public Link,
   // Of a link with a secret. Its stream is there once the socket has to speak TLS.
   struct Tls {
     const LinkSecret secret;
+    const bool by_kernel;  // LinkPeer::kernel_tls
     const std::string name;
     std::optional<TlsStream> stream;
   };

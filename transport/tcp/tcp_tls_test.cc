@@ -99,6 +99,7 @@ class TcpTlsTest : public ::testing::Test {
     LinkPeer peer;
     peer.nonce = 0x1122334455667788;
     peer.nonce_low = 0x99aabbccddeeff00;
+    peer.kernel_tls = TcpTestByKernel();
     peer.secret = of_b;
     b_.end.link = std::move(b_.domain->Accept(peer, &b_.end)).value();
     peer.secret = of_a;
@@ -224,6 +225,7 @@ TEST_F(TcpTlsTest, ChangedByteIsNeverTakenForTheTruth) {
       LinkPeer peer;
       peer.nonce = 5;
       peer.secret = SecretOf(1);
+      peer.kernel_tls = TcpTestByKernel();
       b.end.link = std::move(b.domain->Accept(peer, &b.end)).value();
       peer.address = way.address();
       a.end.link = std::move(a.domain->Connect(peer, &a.end)).value();
@@ -281,6 +283,7 @@ TEST_F(TcpTlsTest, CutHandshakeEndsBothSides) {
       LinkPeer peer;
       peer.nonce = 5;
       peer.secret = SecretOf(1);
+      peer.kernel_tls = TcpTestByKernel();
       b.end.link = std::move(b.domain->Accept(peer, &b.end)).value();
       peer.address = way.address();
       a.end.link = std::move(a.domain->Connect(peer, &a.end)).value();
@@ -307,6 +310,7 @@ TEST_F(TcpTlsTest, PlainPeerIsToldFromOneThatIsSealed) {
   LinkPeer peer;
   peer.nonce = 7;
   peer.secret = SecretOf(2);
+  peer.kernel_tls = TcpTestByKernel();
   b_.end.link = std::move(b_.domain->Accept(peer, &b_.end)).value();
   peer.secret.reset();
   peer.address = b_.listens_at;
@@ -338,6 +342,7 @@ TEST_F(TcpTlsTest, PlainFramesAreNotTaken) {
   LinkPeer peer;
   peer.nonce = 7;
   peer.secret = SecretOf(1);
+  peer.kernel_tls = TcpTestByKernel();
   b_.end.link = std::move(b_.domain->Accept(peer, &b_.end)).value();
   const Descriptor stranger =
       std::move(StartDial(ParseNumericAddress(b_.listens_at).value())).value();
@@ -359,6 +364,7 @@ TEST_F(TcpTlsTest, SilentPeerCostsItsLinkAlone) {
   LinkPeer peer;
   peer.nonce = 7;
   peer.secret = SecretOf(1);
+  peer.kernel_tls = TcpTestByKernel();
   LinkEnd silent;
   silent.link = std::move(b_.domain->Accept(peer, &silent)).value();
   const Descriptor stranger =

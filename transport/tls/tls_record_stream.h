@@ -31,32 +31,13 @@
 #include "absl/status/status.h"
 #include "core/bytes.h"
 #include "transport/tls/tls_output.h"
+#include "transport/tls/tls_record_layer.h"
 #include "transport/tls/tls_records.h"
 #include "transport/tls/tls_scratch.h"
 
 namespace weft {
 
-// How much a peer says that is TLS's own, once a stream is up: key updates, tickets, records
-// without data. Each costs 0.4 us at least, an update 10, and brings nothing.
-class TlsOwnMessages {
- public:
-  // And one more for each MiB of data: Weft updates its key after 2^24 records (RFC 8446, 5.5
-  // allows 2^24.5).
-  static constexpr uint64_t kMost = 32;
-
-  void AddData(uint64_t bytes) { data_bytes_ += bytes; }
-  // One more. False: too many.
-  [[nodiscard]] bool Count() { return ++count_ <= kMost + (data_bytes_ >> 20); }
-  static absl::Status TooMany() {
-    return absl::DataLossError("TLS: the peer floods the stream with key updates or empty records");
-  }
-
- private:
-  uint64_t count_ = 0;
-  uint64_t data_bytes_ = 0;
-};
-
-class TlsRecordStream {
+class TlsRecordStream final : public TlsRecordLayer {
  public:
   // The plain bytes of a full record.
   static constexpr size_t kRecordBytes = TlsRecords::kMostPlainBytes;
@@ -77,15 +58,14 @@ class TlsRecordStream {
   TlsRecordStream(const TlsRecordStream&) = delete;
   TlsRecordStream& operator=(const TlsRecordStream&) = delete;
 
-  ssize_t Read(const iovec* iovecs, int count, size_t seen_bytes);
-  // REQUIRES: output->unsent() == 0, and no End() before.
-  ssize_t Write(const iovec* iovecs, int count);
-  void End();
+  ssize_t Read(const iovec* iovecs, int count, size_t seen_bytes) override;
+  ssize_t Write(const iovec* iovecs, int count) override;
+  void Flush() override { Send(); }
+  void End() override;
 
-  bool failed() const { return !error_.ok(); }
-  const absl::Status& error() const { return error_; }
-  bool has_pending() const;
-  size_t reserved() const { return kept_.capacity(); }
+  bool has_pending() const override;
+  size_t unsent() const override { return output_->unsent(); }
+  size_t reserved() const override { return kept_.capacity(); }
 
  private:
   bool Receive(size_t wanted);
@@ -111,10 +91,9 @@ class TlsRecordStream {
   TlsOutput* const output_;
   const std::unique_ptr<TlsRecords> records_;
 
-  absl::Status error_;
-  bool at_end_ = false;           // the peer has ended its direction in good order
-  bool ended_ = false;            // by End()
-  bool socket_has_more_ = false;  // it may, as far as this side knows: the last read was not short
+  bool at_end_ = false;          // the peer has ended its direction in good order
+  bool ended_ = false;           // by End()
+  bool socket_has_more_ = true;  // it may, as far as this side knows: the last read was not short
   TlsOwnMessages own_messages_;
   MutableByteSpan opened_;  // in the scratch or in kept_
   MutableByteSpan input_;   // the same, behind it

@@ -113,29 +113,30 @@ TlsRecords::TlsRecords(const evp_md_st* hash, size_t key_bytes, bool is_client,
   WEFT_CHECK(records_per_key >= 2);  // Ours: a key is for a record, and for its own update
 }
 
-MutableByteSpan TlsRecords::SecretOf(Direction* direction) const {
-  return MutableByteSpan(direction->secret).first(hash_bytes_);
-}
-
 void TlsRecords::Begin(Direction* direction, ByteSpan secret) {
   std::copy(secret.begin(), secret.end(), direction->secret.begin());
   UseSecret(direction);
 }
 
+TlsRecordKey TlsRecords::KeyOf(const Direction& direction) const {
+  TlsRecordKey made;
+  made.bytes = key_bytes_;
+  ExpandLabel(hash_, SecretOf(direction), "key", MutableByteSpan(made.key).first(key_bytes_));
+  ExpandLabel(hash_, SecretOf(direction), "iv", made.iv);
+  made.number = direction.number;
+  return made;
+}
+
 void TlsRecords::UseSecret(Direction* direction) {
-  SecretBytes<32> key;
-  SecretBytes<RecordCipher::kIvBytes> iv;
-  const MutableByteSpan used = MutableByteSpan(key).first(key_bytes_);
-  ExpandLabel(hash_, SecretOf(direction), "key", used);
-  ExpandLabel(hash_, SecretOf(direction), "iv", iv);
-  direction->cipher.UseKey(used, iv);
   direction->number = 0;
+  const TlsRecordKey made = KeyOf(*direction);
+  direction->cipher.UseKey(made.used(), made.iv);
 }
 
 void TlsRecords::UseNextSecret(Direction* direction) {
   SecretBytes<kMostHashBytes> next;
   const MutableByteSpan used = MutableByteSpan(next).first(hash_bytes_);
-  ExpandLabel(hash_, SecretOf(direction), "traffic upd", used);
+  ExpandLabel(hash_, SecretOf(*direction), "traffic upd", used);
   std::copy(used.begin(), used.end(), direction->secret.begin());
   UseSecret(direction);
 }
@@ -182,21 +183,29 @@ size_t TlsRecords::MakeRecord(Kind kind, IovecCursor* from, size_t bytes, std::b
   return kHeaderBytes + sealed;
 }
 
+std::array<std::byte, TlsRecords::kAlertMessageBytes> TlsRecords::AlertMessage(Alert alert) {
+  return {std::byte{alert == Alert::kCloseNotify ? uint8_t{1} : uint8_t{2}},
+          static_cast<std::byte>(alert)};
+}
+
+std::array<std::byte, TlsRecords::kKeyUpdateMessageBytes> TlsRecords::KeyUpdateMessage(
+    bool requests_update) {
+  return {kKeyUpdate, {}, {}, std::byte{1}, requests_update ? kRequested : kNotRequested};
+}
+
 size_t TlsRecords::SealAlert(Alert alert, std::byte* to) {
-  const std::byte level{alert == Alert::kCloseNotify ? uint8_t{1} : uint8_t{2}};
-  std::byte content[] = {level, static_cast<std::byte>(alert)};
-  const iovec piece{content, sizeof(content)};
+  auto content = AlertMessage(alert);
+  const iovec piece{content.data(), content.size()};
   IovecCursor from(&piece, 1);
-  return Seal(Kind::kAlert, &from, sizeof(content), to);
+  return Seal(Kind::kAlert, &from, content.size(), to);
 }
 
 size_t TlsRecords::SealKeyUpdate(bool requests_update, std::byte* to) {
   asked_ = asked_ || requests_update;
-  std::byte content[] = {
-      kKeyUpdate, {}, {}, std::byte{1}, requests_update ? kRequested : kNotRequested};
-  const iovec piece{content, sizeof(content)};
+  auto content = KeyUpdateMessage(requests_update);
+  const iovec piece{content.data(), content.size()};
   IovecCursor from(&piece, 1);
-  const size_t bytes = MakeRecord(Kind::kHandshake, &from, sizeof(content), to);
+  const size_t bytes = MakeRecord(Kind::kHandshake, &from, content.size(), to);
   UseNextSecret(&out_);
   return bytes;
 }
@@ -294,6 +303,7 @@ TlsRecords::Message TlsRecords::TakeHandshake(ByteSpan content) {
       return Refuse(Alert::kIllegalParameter, "a key update asks for something unknown");
     }
     UseNextSecret(&in_);
+    ++peer_updates_;
     asked_ = false;
     return content[0] == kRequested ? Message::kKeyUpdateRequested : Message::kIgnored;
   }

@@ -28,6 +28,7 @@
 
 #include <sys/uio.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -98,6 +99,19 @@ class TlsTrafficSecrets {
   Slot server_;
 };
 
+// What somebody else is told who is to make or open the records of one direction, from the one of
+// `number` on: tls_kernel_stream.h.
+struct TlsRecordKey {
+  static constexpr size_t kMostBytes = 32;
+
+  ByteSpan used() const { return ByteSpan(key).first(bytes); }
+
+  SecretBytes<kMostBytes> key;
+  size_t bytes = 0;  // of it, by the suite
+  SecretBytes<RecordCipher::kIvBytes> iv;
+  uint64_t number = 0;
+};
+
 class TlsRecords {
  public:
   static constexpr size_t kHeaderBytes = 5;
@@ -107,8 +121,10 @@ class TlsRecords {
   // RFC 8446, 5.2 allows 239 bytes more for other suites; with AES-GCM a record that is longer than
   // this has more than 2^14 + 1 bytes in it, which 5.4 forbids.
   static constexpr size_t kMostBytes = kMostPlainBytes + kAddedBytes;
-  static constexpr size_t kKeyUpdateBytes = 5 + kAddedBytes;
-  static constexpr size_t kAlertBytes = 2 + kAddedBytes;
+  static constexpr size_t kKeyUpdateMessageBytes = 5;
+  static constexpr size_t kAlertMessageBytes = 2;
+  static constexpr size_t kKeyUpdateBytes = kKeyUpdateMessageBytes + kAddedBytes;
+  static constexpr size_t kAlertBytes = kAlertMessageBytes + kAddedBytes;
   // RFC 8446, 5.5 allows 2^24.5 full records. This is less, and a power of two: an update, which
   // takes 10 us, for each 256 GiB.
   static constexpr uint64_t kRecordsPerKey = uint64_t{1} << 24;
@@ -179,6 +195,18 @@ class TlsRecords {
   // SealKeyUpdate(true).
   bool IsTimeToAsk() const;
 
+  // --- where somebody else makes and opens the records -------------------------------------------
+  // This has the secrets, and Take(); the rest of what is above is not called.
+  static std::array<std::byte, kAlertMessageBytes> AlertMessage(Alert alert);
+  static std::array<std::byte, kKeyUpdateMessageBytes> KeyUpdateMessage(bool requests_update);
+  TlsRecordKey out_key() const { return KeyOf(out_); }
+  TlsRecordKey in_key() const { return KeyOf(in_); }
+  // This side has said that it has.
+  void UseNextOutKey() { UseNextSecret(&out_); }
+  // How often the peer has: as often as Take() has gone on to another in_key().
+  uint64_t peer_updates() const { return peer_updates_; }
+  uint64_t records_per_key() const { return records_per_key_; }
+
   const Fault& fault() const { return fault_; }
   // The number of the alert (RFC 8446, 6).
   uint8_t fatal_alert() const { return fatal_alert_; }
@@ -195,7 +223,10 @@ class TlsRecords {
 
   TlsRecords(const evp_md_st* hash, size_t key_bytes, bool is_client, uint64_t records_per_key);
 
-  MutableByteSpan SecretOf(Direction* direction) const;
+  ByteSpan SecretOf(const Direction& direction) const {
+    return ByteSpan(direction.secret).first(hash_bytes_);
+  }
+  TlsRecordKey KeyOf(const Direction& direction) const;
   void Begin(Direction* direction, ByteSpan secret);
   void UseSecret(Direction* direction);
   void UseNextSecret(Direction* direction);
@@ -214,6 +245,7 @@ class TlsRecords {
   Direction out_;
   Direction in_;
   bool asked_ = false;  // for the peer's next key
+  uint64_t peer_updates_ = 0;
   Fault fault_;
   uint8_t fatal_alert_ = 0;
 };

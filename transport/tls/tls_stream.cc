@@ -16,7 +16,10 @@
 #include "core/strings.h"
 #include "transport/sockets/send.h"
 #include "transport/tls/certificate_identity.h"
+#include "transport/tls/kernel_tls.h"
 #include "transport/tls/tls_errors.h"
+#include "transport/tls/tls_kernel_stream.h"
+#include "transport/tls/tls_record_stream.h"
 
 namespace weft {
 namespace {
@@ -26,15 +29,21 @@ constexpr std::byte kAlertRecord{21};
 constexpr std::byte kHandshakeRecord{22};
 // A longer one is against the rules (RFC 8446, 5.2), which OpenSSL tells from its header.
 constexpr size_t kMaxSealedBytes = TlsStream::kRecordBytes + 256;
+
+// Of the record whose header `bytes` begins with, the header as well.
+size_t RecordBytes(ByteSpan bytes) {
+  return TlsRecords::kHeaderBytes +
+         (static_cast<size_t>(bytes[3]) << 8 | static_cast<size_t>(bytes[4]));
+}
+
 // Of the records at the beginning of `bytes`: those that are whole, and one that is too long.
 size_t WholeRecords(ByteSpan bytes) {
   size_t whole = 0;
   while (bytes.size() - whole >= TlsRecords::kHeaderBytes) {
-    const std::byte* const length = bytes.data() + whole + 3;
-    const size_t body = static_cast<size_t>(length[0]) << 8 | static_cast<size_t>(length[1]);
-    if (body > kMaxSealedBytes) return bytes.size();
-    if (bytes.size() - whole - TlsRecords::kHeaderBytes < body) break;
-    whole += TlsRecords::kHeaderBytes + body;
+    const size_t record = RecordBytes(bytes.subspan(whole));
+    if (record > kMaxSealedBytes + TlsRecords::kHeaderBytes) return bytes.size();
+    if (bytes.size() - whole < record) break;
+    whole += record;
   }
   return whole;
 }
@@ -192,15 +201,20 @@ ssize_t TlsStream::Write(const iovec* iovecs, int count) {
 bool TlsStream::Flush() {
   if (is_plain()) return true;
   if (state_ == State::kHandshake) ContinueHandshake();
-  SendOutput();
+  if (state_ == State::kUp && layer_ != nullptr) {
+    layer_->Flush();
+    OfLayer(0);
+  } else {
+    SendOutput();
+  }
   return unsent() == 0;
 }
 
 void TlsStream::End() {
   if (state_ != State::kUp || std::exchange(ended_, true)) return;
-  if (own_ != nullptr) {
-    own_->End();
-    OfOwn(0);
+  if (layer_ != nullptr) {
+    layer_->End();
+    OfLayer(0);
     return;
   }
   ERR_clear_error();
@@ -210,7 +224,7 @@ void TlsStream::End() {
 
 bool TlsStream::has_pending() const {
   if (state_ != State::kUp) return state_ == State::kFailed;
-  if (own_ != nullptr) return own_->has_pending();
+  if (layer_ != nullptr) return layer_->has_pending();
   return at_end_ || paused_ || !input_.empty() || SSL_pending(ssl_) > 0;
 }
 
@@ -219,7 +233,7 @@ ssize_t TlsStream::ReadTls(const iovec* iovecs, int count, size_t seen_bytes) {
     errno = state_ == State::kFailed ? EPROTO : EAGAIN;
     return -1;
   }
-  if (own_ != nullptr) return OfOwn(own_->Read(iovecs, count, seen_bytes));
+  if (layer_ != nullptr) return OfLayer(layer_->Read(iovecs, count, seen_bytes));
   size_t wanted = 0;
   for (int i = 0; i < count; ++i) wanted += iovecs[i].iov_len;
   recv_limit_ = std::min(wanted + wanted / kRecordBytes * TlsRecords::kAddedBytes + kReadAheadBytes,
@@ -261,7 +275,7 @@ ssize_t TlsStream::WriteTls(const iovec* iovecs, int count) {
     errno = state_ == State::kFailed ? EPROTO : EAGAIN;
     return -1;
   }
-  if (own_ != nullptr) return OfOwn(own_->Write(iovecs, count));
+  if (layer_ != nullptr) return OfLayer(layer_->Write(iovecs, count));
   const MutableByteSpan record = scratch_->record();
   size_t taken = 0;   // sealed
   size_t staged = 0;  // in `record`
@@ -303,7 +317,7 @@ bool TlsStream::Seal(ByteSpan plain) {
   return false;
 }
 
-// --- records of our own --------------------------------------------------------------------------
+// --- records of our own, and of the kernel's -----------------------------------------------------
 
 // Both sides number their records from 0 here: OpenSSL has neither made nor read one under these
 // secrets. A server makes its tickets right behind the handshake.
@@ -314,14 +328,38 @@ void TlsStream::TakeOver() {
   const uint16_t suite = SSL_CIPHER_get_protocol_id(SSL_get_current_cipher(ssl_));
   auto records = TlsRecords::Create(suite, credentials_->role(), *secrets);
   if (records == nullptr) return;
-  own_ = std::make_unique<TlsRecordStream>(fd_, scratch_, &output_, std::move(records), input_);
+  if (!wants_kernel_ || !GiveToKernel(&records)) {
+    layer_ = std::make_unique<TlsRecordStream>(fd_, scratch_, &output_, std::move(records), input_);
+  }
   input_ = {};
   std::vector<std::byte>().swap(kept_);
 }
 
-ssize_t TlsStream::OfOwn(ssize_t result) {
-  if (!own_->failed()) return result;
-  BecomeFailed(own_->error());
+bool TlsStream::GiveToKernel(std::unique_ptr<TlsRecords>* records) {
+  const KernelTlsOffer& offer = AskKernelForTls();
+  SendOutput();  // the end of the handshake is no work of the kernel's
+  if (!offer.offered) {
+    why_not_kernel_ = offer.why_not;
+  } else if (!input_.empty()) {
+    why_not_kernel_ = "records of the peer's have been read already";
+  } else if (output_.unsent() > 0) {
+    why_not_kernel_ = "the socket was full at the end of the handshake";
+  } else {
+    auto begun = TlsKernelStream::Begin(fd_, scratch_, records);
+    if (begun.ok()) {
+      layer_ = *std::move(begun);
+      kernel_has_records_ = true;
+      return true;
+    }
+    if (absl::IsInternal(begun.status())) BecomeFailed(begun.status());
+    why_not_kernel_ = ToStd(begun.status().message());
+  }
+  return state_ == State::kFailed;
+}
+
+ssize_t TlsStream::OfLayer(ssize_t result) {
+  if (!layer_->failed()) return result;
+  BecomeFailed(layer_->error());
   errno = EPROTO;
   return result;
 }
@@ -479,8 +517,16 @@ ByteSpan TlsStream::Receive() {
   return room.first(static_cast<size_t>(count));
 }
 
+// For the kernel the rest of one record, whose header comes first: it is to find the next one.
+size_t TlsStream::HandshakeBytesWanted() const {
+  if (!wants_kernel_) return kReadAheadBytes;
+  const size_t held = input_.size();
+  if (held < TlsRecords::kHeaderBytes) return TlsRecords::kHeaderBytes - held;
+  return std::min(RecordBytes(input_) - held, kReadAheadBytes);
+}
+
 bool TlsStream::ReceiveHandshake() {
-  recv_limit_ = kReadAheadBytes;
+  recv_limit_ = HandshakeBytesWanted();
   const ByteSpan received = Receive();
   if (received.empty()) {
     FailIfEnded("the handshake");

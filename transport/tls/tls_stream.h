@@ -25,9 +25,13 @@
 // of our own (tls_record_stream.h): its suite is AES-256-GCM, and its server gives no tickets, so
 // that OpenSSL has used neither side's key. Streams with certificates stay with OpenSSL, whose
 // servers send a ticket under the first number. TakeOver() checks this, and stays with OpenSSL
-// where it does not hold. It is the same TLS for the peer, who need not do the same. Kernel TLS is
-// not used: OpenSSL offers it only for a socket that it reads and writes by itself, record by
-// record.
+// where it does not hold. It is the same TLS for the peer, who need not do the same.
+//
+// After UseKernel() the kernel makes and opens the records instead (tls_kernel_stream.h), where it
+// offers that, and nothing of what the peer has sealed was taken from the socket: such a stream
+// takes whole records during the handshake, one by one. Where one of these does not hold the
+// records are our own, and why_not_kernel() says why. (OpenSSL has kernel TLS only for a socket
+// that it reads and writes by itself, record by record.)
 //
 // Threads: one engine's. Lifetime: the descriptor, credentials and scratch outlive it. It does not
 //   move. It closes nothing.
@@ -102,6 +106,9 @@ class TlsStream {
   // it: it is for who looks at the hello on the way in. 1 to 255 bytes. REQUIRES: between Start()
   // and the first Flush().
   absl::Status AlsoOffer(std::string_view protocol);
+  // Behind the handshake the kernel is to make and open the records, if it can. REQUIRES: behind
+  // Start(), before anything has been received.
+  void UseKernel() { wants_kernel_ = true; }
 
   // The bytes read into `iovecs`; 0: the peer has ended the stream in good order. A stream that
   // ends without TLS's own end may have been cut by anybody on the way: that is an error.
@@ -130,15 +137,19 @@ class TlsStream {
   bool has_pending() const;
   // Memory that is held between two calls, without OpenSSL's, in bytes.
   size_t reserved() const {
-    return kept_.capacity() + output_.reserved() + (own_ == nullptr ? 0 : own_->reserved());
+    return kept_.capacity() + output_.reserved() + (layer_ == nullptr ? 0 : layer_->reserved());
   }
-  size_t unsent() const { return output_.unsent(); }
+  size_t unsent() const { return layer_ == nullptr ? output_.unsent() : layer_->unsent(); }
   // What is proved in the place of a certificate, of credentials that use pre-shared keys.
   const TlsKey& key() const { return key_; }
   // The handshake did without certificates, for the peers had met before.
   bool resumed() const;
   // OpenSSL has no part in the records.
-  bool has_own_records() const { return own_ != nullptr; }
+  bool has_own_records() const { return layer_ != nullptr; }
+  // Nor has Weft.
+  bool has_kernel_records() const { return kernel_has_records_; }
+  // In words, behind UseKernel() and in kUp; empty where the kernel has the records.
+  const std::string& why_not_kernel() const { return why_not_kernel_; }
 
   // Who the peer is, without what only the kernel knows. REQUIRES: kUp.
   PeerIdentity identity() const;
@@ -160,8 +171,10 @@ class TlsStream {
 
   // Goes over to records of our own, where that can be.
   void TakeOver();
-  // What a call of own_ has returned: where that has failed, this has.
-  ssize_t OfOwn(ssize_t result);
+  // The same, of the kernel. False: *records are still there, to be used by ourselves.
+  bool GiveToKernel(std::unique_ptr<TlsRecords>* records);
+  // What a call of layer_ has returned: where that has failed, this has.
+  ssize_t OfLayer(ssize_t result);
 
   // What a call of OpenSSL's that returned `result` means: the errno for our caller.
   int Judge(int result, const char* action);
@@ -180,6 +193,8 @@ class TlsStream {
   void CountRecord() { ++read_records_; }
   // The call is over: what is left of the scratch's input is kept here.
   void KeepInput();
+  // Of kHandshake: what is to be read at most.
+  size_t HandshakeBytesWanted() const;
   // One recv(2), of recv_limit_ bytes at most. An empty span: nothing now, or cut_, or
   // socket_error_.
   ByteSpan Receive();
@@ -204,7 +219,10 @@ class TlsStream {
   std::unique_ptr<TlsTrafficSecrets> secrets_;  // in kHandshake, once OpenSSL has told one
   bool ended_ = false;                          // by End()
   TlsOutput output_;
-  std::unique_ptr<TlsRecordStream> own_;  // null: OpenSSL makes and reads the records
+  bool wants_kernel_ = false;
+  bool kernel_has_records_ = false;  // layer_ is a TlsKernelStream
+  std::string why_not_kernel_;
+  std::unique_ptr<TlsRecordLayer> layer_;  // null: OpenSSL makes and reads the records
 
   // While OpenSSL reads:
   bool cut_ = false;              // recv(2) has said that the stream is at its end

@@ -42,6 +42,12 @@ inline std::optional<LinkSecret> TcpTestSecret() {
   return secret;
 }
 
+// Of these, the kernel is to make the records where it is "kernel".
+inline bool TcpTestByKernel() {
+  const char* const value = std::getenv("WEFT_TEST_TLS");
+  return value != nullptr && std::string(value) == "kernel";
+}
+
 struct TcpSide final : BatchSink {
   explicit TcpSide(TcpOptions options = {}, const std::string& address = "127.0.0.1:0") {
     options.sink = this;
@@ -142,6 +148,7 @@ inline void TcpLinkEnds(TcpSide& a, LinkEnd& of_a, TcpSide& b, LinkEnd& of_b, ui
   peer.nonce = nonce;
   peer.nonce_low = ~nonce;
   peer.secret = TcpTestSecret();
+  peer.kernel_tls = TcpTestByKernel();
   of_b.link = std::move(b.domain->Accept(peer, &of_b)).value();
   peer.address = b.listens_at;
   of_a.link = std::move(a.domain->Connect(peer, &of_a)).value();
