@@ -87,6 +87,27 @@ TEST_F(SecurityTest, LargestHellosPassThroughTls) {
   EXPECT_EQ(acceptor_.ends[0]->peer_hello(), connect.hello);
 }
 
+// Each side's own choice, and what has come of it is said. On the wire it is the same.
+TEST_F(SecurityTest, EitherSideMayWishForTheKernelsTls) {
+  SecurityOptions server = WithPsk('x');
+  server.kernel_tls = true;
+  ListenWith(server, Allowing({PathKind::kTcp}));
+  for (const bool wishes : {true, false}) {
+    SecurityOptions client = WithPsk('x');
+    client.kernel_tls = wishes;
+    NetworkEnd* const end = DialWith(client, Over({PathKind::kTcp}));
+    ASSERT_TRUE(end->opened()) << end->why();
+    ASSERT_TRUE(end->Send("hello"));
+    ASSERT_TRUE(Run([&] { return !end->received.empty(); }));
+    const PathInfo& path = end->connection().path();
+    EXPECT_TRUE(path.is_encrypted);
+    EXPECT_EQ(path.kernel_tls.empty(), !wishes);
+    EXPECT_EQ(SecurityText(path).find("records by ") != std::string::npos, wishes)
+        << SecurityText(path);
+    EXPECT_NE(acceptor_.ends.back()->connection().path().kernel_tls, "");
+  }
+}
+
 TEST_F(SecurityTest, WrongSecretIsRefused) {
   ListenWith(WithPsk('x'));
   ExpectClosed(*DialWith(WithPsk('y')), absl::StatusCode::kUnauthenticated, "TLS");
