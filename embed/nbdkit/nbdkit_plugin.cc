@@ -95,7 +95,8 @@ int Report(const absl::Status& status) {
 int ConfigSecurity(const std::string& key, const char* value) {
   const bool is_file =
       key == "tls-certificate" || key == "tls-key" || key == "tls-roots" || key == "tls-psk-file";
-  const bool is_switch = key == "tls-any-client" || key == "tls-require-encryption";
+  const bool is_switch =
+      key == "tls-any-client" || key == "tls-require-encryption" || key == "tls-kernel";
   if (is_switch) {
     const int on = nbdkit_parse_bool(value);
     if (on > 0) ThePlugin().security_flags.push_back("--" + key);
@@ -256,7 +257,8 @@ constexpr char kConfigHelp[] =
     "crc32c=BOOL          checksums of large payloads (true)\n"
     "tls-NAME=VALUE       Weft's flags for TLS: tls-certificate=FILE, tls-key=FILE,\n"
     "                     tls-roots=FILE, tls-name=NAME, tls-uri=URI, tls-psk-name=NAME,\n"
-    "                     tls-psk-file=FILE, tls-require-encryption=BOOL";
+    "                     tls-psk-file=FILE, tls-require-encryption=BOOL,\n"
+    "                     tls-kernel=BOOL";
 
 nbdkit_plugin MakePlugin() {
   nbdkit_plugin plugin = {};

@@ -40,7 +40,7 @@ absl::Status TakeOption(const std::string& key, const std::string& value,
   } else if (key == "crc32c") {
     if (value != "0" && value != "1") return Wrong(value, "crc32c is 0 or 1");
     uri->crc32c = value == "1";
-  } else if (key == "tls-any-client" || key == "tls-require-encryption") {
+  } else if (key == "tls-any-client" || key == "tls-require-encryption" || key == "tls-kernel") {
     if (value == "1") security_flags->push_back(StrCat("--", key));
   } else if (key.starts_with("tls-")) {
     security_flags->push_back(StrCat("--", key, "=", value));

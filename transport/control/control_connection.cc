@@ -29,6 +29,14 @@ ControlLimits LimitsOf(const LinkOptions& options, const std::optional<SecurityO
   return limits;
 }
 
+// What comes of SecurityOptions::kernel_tls for a link over tcp whose sockets are of such a kind.
+std::string KernelTlsText(const std::string& local) {
+  if (local.starts_with("unix")) return "records by Weft: it is a Unix socket";
+  const KernelTlsOffer& offer = AskKernelForTls();
+  return offer.offered ? std::string("records by the kernel")
+                       : StrCat("records by Weft: ", offer.why_not);
+}
+
 absl::Status PutOutError() {
   return absl::ResourceExhaustedError(
       "too many handshakes are in progress, most of them from this client's host; try again");
@@ -408,11 +416,6 @@ absl::Status ControlConnection::StartLink(LinkPlan plan) {
   // pretends it of memory that does not leave the host.
   facts.path.is_encrypted = plan.peer.secret.has_value() && facts.path.kind != PathKind::kShm &&
                             (plan.agreement.only_sealed || !IsSealedByFraming(facts.path.kind));
-  if (plan.peer.kernel_tls && facts.path.kind == PathKind::kTcp) {
-    const KernelTlsOffer& offer = AskKernelForTls();
-    facts.path.kernel_tls = offer.offered ? std::string("records by the kernel")
-                                          : StrCat("records by Weft: ", offer.why_not);
-  }
   // Not what the peer says of itself: it is by this that a server knows whose the connection is.
   facts.path.peer = PeerAddressText(socket_->fd());
   facts.path.identity = IdentityOver(facts.path.kind);
@@ -422,6 +425,9 @@ absl::Status ControlConnection::StartLink(LinkPlan plan) {
   // These have no other addresses.
   const absl::StatusOr<KernelAddress> own = LocalAddress(socket_->fd());
   if (own.ok()) facts.path.local = own->text();
+  if (plan.peer.kernel_tls && facts.path.kind == PathKind::kTcp) {
+    facts.path.kernel_tls = KernelTlsText(facts.path.local);
+  }
   return absl::OkStatus();
 }
 

@@ -13,6 +13,7 @@
 
 #include "core/check.h"
 #include "core/fork_guard.h"
+#include "core/log.h"
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/sockets/join.h"
@@ -206,6 +207,10 @@ void TcpLink::SendWelcome() {
 }
 
 void TcpLink::BecomeUp() {
+  if (tls_ != nullptr && !tls_->stream->why_not_kernel().empty()) {
+    WEFT_LOG(kInfo, "Weft makes the records of a link over tcp, and not the kernel: ",
+             tls_->stream->why_not_kernel());
+  }
   writable_ = true;
   if (has_unsent()) parts_->links.ScheduleRetry(this);
   if (life_.BecomeUp()) parts_->links.ScheduleEvent(this);

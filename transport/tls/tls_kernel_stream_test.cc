@@ -599,6 +599,14 @@ TEST_P(TlsKernelStreamTest, WrongHeadersAreRefused) {
   }
 }
 
+// The kernel takes it for what it has to be (RFC 8446, 5.2), when it checks the record.
+TEST_P(TlsKernelStreamTest, TheFirstByteOfARecordIsPassedOver) {
+  std::string record = PeerSeals(Kind::kData, "0123456789");
+  record[0] = static_cast<char>(record[0] ^ 0x10);
+  PeerSends(record);
+  EXPECT_EQ(Read(10), "0123456789");
+}
+
 TEST_P(TlsKernelStreamTest, RecordsOfUnknownTypesAndWrongMessagesAreRefused) {
   for (const int type : {1, 20, 24, 255}) {
     Connect();
