@@ -84,6 +84,7 @@ class TcpRawPeer {
     peer.nonce = token;
     peer.nonce_low = ~token;
     peer.secret = secret_;
+    peer.kernel_tls = TcpTestByKernel();
     const int ups = end.ups;
     end.link = std::move(side.domain->Accept(peer, &end)).value();
     EXPECT_TRUE(side.domain->TakeSocket(std::move(theirs), {token, ~token}).ok());
