@@ -647,19 +647,6 @@ TEST(TlsStreamTest, ClosedHandshakeIsUnavailable) {
   EXPECT_EQ(met.code(), absl::StatusCode::kUnavailable) << met;
 }
 
-TEST(TlsStreamTest, StrangerCannotMakeItHoldMuch) {
-  // A ClientHello that announces 16 MiB, in whole records of 16 KiB.
-  std::string bytes;
-  for (int i = 0; i < 40; ++i) {
-    bytes += std::string("\x16\x03\x01\x40\x00", 5);
-    std::string record(16384, 'a');
-    if (i == 0) record.replace(0, 4, std::string("\x01\xff\xff\xff", 4));
-    bytes += record;
-  }
-  const absl::Status met = MeetBytes(bytes, false);
-  EXPECT_FALSE(met.ok());
-}
-
 TEST(TlsStreamTest, NoiseEndsTheHandshakeOnly) {
   Random random(3);
   for (int i = 0; i < 200; ++i) {
