@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <ctime>
 #include <utility>
 
 #include "core/log.h"
@@ -15,14 +14,6 @@
 
 namespace weft {
 namespace {
-
-// Two changes within one tick of a file system's clock (4 ms, on some 1 s) may leave the same
-// stamp.
-constexpr int64_t kYoungNs = 1'000'000'000;
-
-int64_t Nanoseconds(const timespec& time) {
-  return time.tv_sec * int64_t{1'000'000'000} + time.tv_nsec;
-}
 
 // Of a file that is open.
 absl::StatusOr<std::string> ReadAll(int file, const std::string& path) {
@@ -39,8 +30,7 @@ absl::StatusOr<std::string> ReadAll(int file, const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<PolicyFile>> PolicyFile::Open(const std::string& path) {
   std::unique_ptr<PolicyFile> self(new PolicyFile(path));
-  self->stamp_ =
-      UnlessYoung(self->LookAtFile());  // before it is read: later changes are seen later
+  self->stamp_ = UnlessYoung(LookAtFile(path));  // before it is read: later changes are seen later
   self->text_ = self->Read();
   WEFT_ASSIGN_OR_RETURN(AccessPolicy policy, self->Parse(self->text_));
   self->policy_ = std::make_shared<const AccessPolicy>(std::move(policy));
@@ -53,20 +43,6 @@ void PolicyFile::WarnIfItPermitsNothing() const {
   WEFT_LOG(kWarning, "policy file ", path_,
            " permits nothing to anybody: no rule begins with `allow`, or `deny anyone` takes back "
            "all that such rules allow");
-}
-
-PolicyFile::Stamp PolicyFile::LookAtFile() const {
-  struct stat found {};
-  if (::stat(path_.c_str(), &found) != 0) return {};
-  return {Nanoseconds(found.st_mtim), Nanoseconds(found.st_ctim), found.st_ino, found.st_size};
-}
-
-// Of a file that has just changed, another change might not be seen by the stamp: none.
-std::optional<PolicyFile::Stamp> PolicyFile::UnlessYoung(const Stamp& stamp) {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  if (stamp.bytes >= 0 && Nanoseconds(now) - stamp.changed_ns < kYoungNs) return std::nullopt;
-  return stamp;
 }
 
 absl::StatusOr<std::string> PolicyFile::Read() const {
@@ -96,7 +72,7 @@ uint64_t PolicyFile::Generation(uint64_t now_ns) {
 }
 
 void PolicyFile::Renew() {
-  const Stamp stamp = LookAtFile();
+  const FileStamp stamp = LookAtFile(path_);
   if (stamp == stamp_) return;
   stamp_ = UnlessYoung(stamp);
   absl::StatusOr<std::string> text = Read();

@@ -27,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "rpc/server/access_policy.h"
 #include "rpc/server/authorizer.h"
+#include "transport/file_stamp.h"
 #include "transport/path.h"
 
 namespace weft {
@@ -48,19 +49,8 @@ class PolicyFile final : public Authorizer {
  private:
   static constexpr uint64_t kLooking = ~uint64_t{0};
 
-  // Which state of the file was read.
-  struct Stamp {
-    int64_t modified_ns = 0;
-    int64_t changed_ns = 0;  // also by rename(2) and utimes(2)
-    uint64_t inode = 0;
-    int64_t bytes = -1;  // -1: there is none
-    bool operator==(const Stamp&) const = default;
-  };
-
   explicit PolicyFile(const std::string& path) : path_(path) {}
 
-  Stamp LookAtFile() const;
-  static std::optional<Stamp> UnlessYoung(const Stamp& stamp);
   absl::StatusOr<std::string> Read() const;
   absl::StatusOr<AccessPolicy> Parse(const absl::StatusOr<std::string>& text) const;
   void Renew();
@@ -70,7 +60,7 @@ class PolicyFile final : public Authorizer {
   const std::string path_;
   std::atomic<uint64_t> next_look_ns_{0};  // kLooking: somebody does, and stamp_ and text_ are his
   std::atomic<uint64_t> generation_{1};    // counts what was read; written with mutex_ held
-  std::optional<Stamp> stamp_;             // none: read it again
+  std::optional<FileStamp> stamp_;         // none: read it again
   absl::StatusOr<std::string> text_;       // what was read last, or why not; <= kMaxBytes + 1
   mutable std::mutex mutex_;               // held for no longer than it takes to copy a pointer
   std::shared_ptr<const AccessPolicy> policy_;  // guarded by mutex_

@@ -3,9 +3,9 @@
 #include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/sha.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -161,6 +161,8 @@ void TlsCredentials::SessionDeleter::operator()(ssl_session_st* session) const {
   SSL_SESSION_free(session);
 }
 
+TlsCredentials::Texts::~Texts() { Wipe(&key); }
+
 TlsCredentials::~TlsCredentials() = default;
 
 absl::StatusOr<std::unique_ptr<TlsCredentials>> TlsCredentials::Create(
@@ -168,14 +170,20 @@ absl::StatusOr<std::unique_ptr<TlsCredentials>> TlsCredentials::Create(
   std::unique_ptr<TlsCredentials> self(new TlsCredentials(role, options));
   WEFT_RETURN_IF_ERROR(self->CheckOptions());
   self->stamps_ = self->LookAtFiles();  // before they are read: a later change is seen later
-  WEFT_ASSIGN_OR_RETURN(self->context_, self->Build());
+  for (std::optional<FileStamp>& stamp : self->stamps_) stamp = UnlessYoung(*stamp);
+  Texts texts;
+  WEFT_RETURN_IF_ERROR(self->Read(&texts));
+  self->read_ = DigestOf(texts);
+  WEFT_ASSIGN_OR_RETURN(self->context_, self->Build(texts));
   return self;
 }
 
 absl::StatusOr<std::unique_ptr<TlsCredentials>> TlsCredentials::CreateForKeys(TlsRole role) {
   std::unique_ptr<TlsCredentials> self(new TlsCredentials(role, {}));
   self->has_stream_keys_ = true;
-  WEFT_ASSIGN_OR_RETURN(self->context_, self->Build());
+  const Texts none;
+  self->read_ = DigestOf(none);
+  WEFT_ASSIGN_OR_RETURN(self->context_, self->Build(none));
   return self;
 }
 
@@ -224,7 +232,32 @@ absl::Status TlsCredentials::CheckOptions() const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<TlsCredentials::ContextPtr> TlsCredentials::Build() {
+absl::Status TlsCredentials::Read(Texts* texts) const {
+  const auto read = [](const std::string& file, const std::string& pem, std::string* to) {
+    absl::StatusOr<std::string> text = ReadPem(file, pem);
+    if (text.ok()) to->swap(*text);
+    return text.status();
+  };
+  WEFT_RETURN_IF_ERROR(
+      read(options_.certificate_file, options_.certificate_pem, &texts->certificate));
+  WEFT_RETURN_IF_ERROR(read(options_.key_file, options_.key_pem, &texts->key));
+  return read(options_.roots_file, options_.roots_pem, &texts->roots);
+}
+
+TlsCredentials::Digest TlsCredentials::DigestOf(const Texts& texts) {
+  Digest all[3];
+  const std::string* const each[] = {&texts.certificate, &texts.key, &texts.roots};
+  for (size_t i = 0; i < std::size(each); ++i) {
+    SHA256(reinterpret_cast<const unsigned char*>(each[i]->data()), each[i]->size(),
+           reinterpret_cast<unsigned char*>(all[i].data()));
+  }
+  Digest digest;
+  SHA256(reinterpret_cast<const unsigned char*>(all), sizeof(all),
+         reinterpret_cast<unsigned char*>(digest.data()));
+  return digest;
+}
+
+absl::StatusOr<TlsCredentials::ContextPtr> TlsCredentials::Build(const Texts& texts) {
   ERR_clear_error();
   ContextPtr made(SSL_CTX_new(TLS_method()));
   SSL_CTX* const context = made.get();
@@ -259,8 +292,8 @@ absl::StatusOr<TlsCredentials::ContextPtr> TlsCredentials::Build() {
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, OnVerify);
     return made;
   }
-  WEFT_RETURN_IF_ERROR(AddCertificate(context));
-  WEFT_RETURN_IF_ERROR(AddRoots(context));
+  WEFT_RETURN_IF_ERROR(AddCertificate(context, texts));
+  WEFT_RETURN_IF_ERROR(AddRoots(context, texts));
   const bool has_roots = !options_.roots_file.empty() || !options_.roots_pem.empty();
   int verify = SSL_VERIFY_PEER;
   if (!is_client && options_.require_client_certificate) verify |= SSL_VERIFY_FAIL_IF_NO_PEER_CERT;
@@ -269,13 +302,12 @@ absl::StatusOr<TlsCredentials::ContextPtr> TlsCredentials::Build() {
   return made;
 }
 
-absl::Status TlsCredentials::AddCertificate(ssl_ctx_st* context) const {
+absl::Status TlsCredentials::AddCertificate(ssl_ctx_st* context, const Texts& texts) const {
   if (options_.certificate_file.empty() && options_.certificate_pem.empty()) {
     return absl::OkStatus();
   }
   const std::string& file = options_.certificate_file;
-  WEFT_ASSIGN_OR_RETURN(const std::string chain, ReadPem(file, options_.certificate_pem));
-  const BioPtr certificates = OpenPem(chain);
+  const BioPtr certificates = OpenPem(texts.certificate);
   const CertificatePtr own(PEM_read_bio_X509(certificates.get(), nullptr, NoPassword, nullptr));
   if (own == nullptr || SSL_CTX_use_certificate(context, own.get()) != 1) {
     return WrongContent("the certificate", file);
@@ -288,8 +320,7 @@ absl::Status TlsCredentials::AddCertificate(ssl_ctx_st* context) const {
   }
   if (!AtEnd()) return WrongContent("an intermediate certificate", file);
 
-  WEFT_ASSIGN_OR_RETURN(const SecretText text, ReadPem(options_.key_file, options_.key_pem));
-  const KeyPtr key(PEM_read_bio_PrivateKey(OpenPem(*text).get(), nullptr, NoPassword, nullptr));
+  const KeyPtr key(PEM_read_bio_PrivateKey(OpenPem(texts.key).get(), nullptr, NoPassword, nullptr));
   if (key == nullptr || SSL_CTX_use_PrivateKey(context, key.get()) != 1 ||
       SSL_CTX_check_private_key(context) != 1) {
     return WrongContent("the private key", options_.key_file);
@@ -297,15 +328,14 @@ absl::Status TlsCredentials::AddCertificate(ssl_ctx_st* context) const {
   return absl::OkStatus();
 }
 
-absl::Status TlsCredentials::AddRoots(ssl_ctx_st* context) const {
+absl::Status TlsCredentials::AddRoots(ssl_ctx_st* context, const Texts& texts) const {
   if (options_.roots_file.empty() && options_.roots_pem.empty()) {
     if (role_ == TlsRole::kClient && SSL_CTX_set_default_verify_paths(context) != 1) {
       return absl::InternalError(StrCat("TLS: the system's trust roots: ", TakeTlsErrors()));
     }
     return absl::OkStatus();
   }
-  WEFT_ASSIGN_OR_RETURN(const std::string text, ReadPem(options_.roots_file, options_.roots_pem));
-  const BioPtr roots = OpenPem(text);
+  const BioPtr roots = OpenPem(texts.roots);
   int count = 0;
   while (const CertificatePtr root{PEM_read_bio_X509(roots.get(), nullptr, NoPassword, nullptr)}) {
     if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), root.get()) != 1) {
@@ -325,10 +355,7 @@ TlsCredentials::Stamps TlsCredentials::LookAtFiles() const {
   Stamps stamps;
   static_assert(std::tuple_size_v<Stamps> == std::size(files));
   for (size_t i = 0; i < std::size(files); ++i) {
-    struct stat found {};
-    if (files[i]->empty() || ::stat(files[i]->c_str(), &found) != 0) continue;
-    stamps[i] = {found.st_mtim.tv_sec * int64_t{1'000'000'000} + found.st_mtim.tv_nsec,
-                 found.st_ino, found.st_size};
+    stamps[i] = files[i]->empty() ? FileStamp() : LookAtFile(*files[i]);
   }
   return stamps;
 }
@@ -340,12 +367,17 @@ ssl_ctx_st* TlsCredentials::Context(uint64_t now_ns) {
   const Stamps stamps = LookAtFiles();
   // Tickets are of one context: with a new one each hour nobody comes in by tickets alone for
   // longer.
-  if (stamps == stamps_ && now_ns - built_ns_ < kSessionSeconds * uint64_t{1'000'000'000}) {
-    return context_.get();
-  }
-  stamps_ = stamps;  // files that cannot be used are not tried again before they change
+  const bool is_old = now_ns - built_ns_ >= kSessionSeconds * uint64_t{1'000'000'000};
+  if (stamps == stamps_ && !is_old) return context_.get();
+  for (size_t i = 0; i < stamps.size(); ++i) stamps_[i] = UnlessYoung(*stamps[i]);
+  Texts texts;
+  const absl::Status status = Read(&texts);
+  absl::StatusOr<Digest> read = status.ok() ? absl::StatusOr<Digest>(DigestOf(texts)) : status;
+  // Files that cannot be used are not tried again before they change.
+  if (read == read_ && !is_old) return context_.get();
+  read_ = std::move(read);
   built_ns_ = now_ns;
-  absl::StatusOr<ContextPtr> made = Build();
+  absl::StatusOr<ContextPtr> made = status.ok() ? Build(texts) : status;
   if (!made.ok()) {
     WEFT_LOG(kError, "changed TLS files cannot be used, the old ones stay in use: ",
              ToStd(made.status().message()));

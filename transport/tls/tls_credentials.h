@@ -14,7 +14,8 @@
 // The files are looked at (stat(2)) when a handshake begins, at most once in kCheckIntervalNs. New
 // ones that cannot be used change nothing: the old credentials stay, and the log says why, once in
 // kSessionSeconds: so often a new context is made in any case, which ends all tickets of the old
-// one.
+// one. A file that has just changed is read again with the next look (file_stamp.h); where the same
+// stands in it, nothing is made anew.
 //
 // Threads: one engine's. Lifetime: it outlives the streams that were started with it.
 // Errors: INVALID_ARGUMENT for options that do not fit together; NOT_FOUND, PERMISSION_DENIED, ...
@@ -26,11 +27,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "transport/file_stamp.h"
 #include "transport/security.h"
 
 struct ssl_ctx_st;      // OpenSSL's SSL_CTX
@@ -87,21 +90,27 @@ class TlsCredentials {
     std::string server;
     std::unique_ptr<ssl_session_st, SessionDeleter> session;
   };
-  // Which state of a file was read.
-  struct Stamp {
-    int64_t modified_ns = 0;
-    uint64_t inode = 0;
-    int64_t bytes = -1;  // -1: there is none
-    bool operator==(const Stamp&) const = default;
+  using Stamps = std::array<std::optional<FileStamp>, 3>;  // certificate, key, roots
+  // What stands in the files, or in the options.
+  struct Texts {
+    Texts() = default;
+    ~Texts();
+    Texts(const Texts&) = delete;
+    Texts& operator=(const Texts&) = delete;
+    std::string certificate;
+    std::string key;  // is overwritten in the end
+    std::string roots;
   };
-  using Stamps = std::array<Stamp, 3>;  // certificate, key, roots
+  using Digest = std::array<std::byte, 32>;
 
   TlsCredentials(TlsRole role, const SecurityOptions& options) : role_(role), options_(options) {}
 
   absl::Status CheckOptions() const;
-  absl::StatusOr<ContextPtr> Build();
-  absl::Status AddCertificate(ssl_ctx_st* context) const;
-  absl::Status AddRoots(ssl_ctx_st* context) const;
+  absl::Status Read(Texts* texts) const;
+  static Digest DigestOf(const Texts& texts);
+  absl::StatusOr<ContextPtr> Build(const Texts& texts);
+  absl::Status AddCertificate(ssl_ctx_st* context, const Texts& texts) const;
+  absl::Status AddRoots(ssl_ctx_st* context, const Texts& texts) const;
   Stamps LookAtFiles() const;
 
   // Constant after construction.
@@ -110,7 +119,8 @@ class TlsCredentials {
   bool has_stream_keys_ = false;  // by CreateForKeys()
 
   ContextPtr context_;
-  Stamps stamps_;
+  Stamps stamps_;                // none: read it again
+  absl::StatusOr<Digest> read_;  // of what was read last, or why it was not
   uint64_t checked_ns_ = 0;
   uint64_t built_ns_ = 0;             // the last try; 0: nobody has asked for it yet
   std::vector<Remembered> sessions_;  // oldest first

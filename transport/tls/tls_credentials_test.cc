@@ -1,8 +1,10 @@
 #include "transport/tls/tls_credentials.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -182,6 +184,24 @@ class TlsReloadTest : public ::testing::Test {
     WriteFile(path("own.key"), made.key_pem);
   }
 
+  // Signatures differ in their length by a byte or two. `name` is as long as "first".
+  CertificateAndKey SignAsLongAsTheFirst(const std::string& name) const {
+    struct stat first = {};
+    EXPECT_EQ(::stat(path("own.pem").c_str(), &first), 0);
+    LeafOptions leaf;
+    leaf.common_name = name;
+    CertificateAndKey made;
+    do {
+      made = authority_.Sign(leaf);
+    } while (made.certificate_pem.size() != static_cast<size_t>(first.st_size));
+    return made;
+  }
+  // So that the inodes stay as well.
+  static void InstallInPlace(const CertificateAndKey& made) {
+    std::ofstream(path("own.pem"), std::ios::binary) << made.certificate_pem;
+    std::ofstream(path("own.key"), std::ios::binary) << made.key_pem;
+  }
+
   // Who the server is to a client that comes now.
   std::string Subject(uint64_t now_ns, bool* resumed = nullptr) {
     int fds[2];
@@ -218,6 +238,40 @@ TEST_F(TlsReloadTest, ChangedFilesTakeEffectASecondLater) {
   EXPECT_EQ(Subject(11 * kSecond, &resumed), "CN=second");
   EXPECT_FALSE(resumed) << "a ticket outlived the certificate that it was given with";
   EXPECT_TRUE(log_.empty());
+}
+
+// The second of two changes within one tick of the file system's clock was never seen, where it
+// left the size as it was, as keys and certificates of one kind do.
+TEST_F(TlsReloadTest, AChangeRightBehindAnotherIsSeen) {
+  uint64_t now_ns = 10 * kSecond;
+  EXPECT_EQ(Subject(now_ns), "CN=first");
+  const CertificateAndKey even = SignAsLongAsTheFirst("even!");
+  const CertificateAndKey odd = SignAsLongAsTheFirst("odd!!");
+  for (int i = 0; i < 10; ++i) {
+    InstallInPlace(even);
+    server_->Context(now_ns += kSecond);
+    InstallInPlace(odd);
+    EXPECT_EQ(Subject(now_ns += kSecond), "CN=odd!!") << i;
+  }
+  bool resumed = false;
+  EXPECT_EQ(Subject(now_ns += kSecond, &resumed), "CN=odd!!");
+  EXPECT_TRUE(resumed) << "what is read again and is the same is no change";
+  EXPECT_TRUE(log_.empty());
+}
+
+// As `cp --preserve` and rsync leave it: all that tells is the time of its last change.
+TEST_F(TlsReloadTest, AFileWithTheTimeAndSizeOfTheOldOneIsSeen) {
+  EXPECT_EQ(Subject(10 * kSecond), "CN=first");
+  const CertificateAndKey made = SignAsLongAsTheFirst("third");
+  const std::string files[] = {path("own.pem"), path("own.key")};
+  struct stat before[2] = {};
+  for (const int i : {0, 1}) ASSERT_EQ(::stat(files[i].c_str(), &before[i]), 0);
+  InstallInPlace(made);
+  for (const int i : {0, 1}) {
+    const timespec times[] = {before[i].st_atim, before[i].st_mtim};
+    ASSERT_EQ(::utimensat(AT_FDCWD, files[i].c_str(), times, 0), 0);
+  }
+  EXPECT_EQ(Subject(11 * kSecond), "CN=third");
 }
 
 // Whom to trust is a file as well. A client whose root is taken out is refused, though it has a
