@@ -120,6 +120,7 @@ TEST_F(HostileClientTest, MalformedFramesEndTheirConnectionAndNoOther) {
   uint64_t errors = 0;
   for (const Case& test : cases) {
     SCOPED_TRACE(test.what);
+    const int echoes_before = service_.echoes;
     for (const Bytes& frame : test.frames) {
       ASSERT_NE(peer_.connection, nullptr) << "earlier than the malformed frame";
       peer_.Send(frame);
@@ -129,6 +130,9 @@ TEST_F(HostileClientTest, MalformedFramesEndTheirConnectionAndNoOther) {
     EXPECT_TRUE(absl::IsUnavailable(peer_.why)) << peer_.why;
     EXPECT_NE(peer_.why.message().find("malformed frame"), absl::string_view::npos) << peer_.why;
     EXPECT_EQ(server_->stats().protocol_errors, ++errors);
+    EXPECT_EQ(static_cast<size_t>(service_.echoes - echoes_before) + service_.held.size(),
+              test.frames.size() - 1)
+        << "handlers had the good frames alone";
     service_.held.clear();
     // The other client has noticed nothing.
     Data reply;

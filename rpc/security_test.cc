@@ -291,6 +291,36 @@ TEST_F(SecurityTest, ServerWithoutSecurityIsToldWhatToSet) {
                 "the peer does not speak TLS: its options have no `security`");
 }
 
+// In TLS 1.3 a client is through before the server has seen its certificate, and sends its hello
+// and its call right behind.
+TEST_F(SecurityTest, AStrangerMakesNoWorkForHandlersNorForAnythingBeforeThem) {
+  int taken = 0;
+  ServerOptions options;
+  options.security = Certified("server");
+  options.tenant_of = [&taken](const PathInfo&) {
+    ++taken;
+    return 1u;
+  };
+  Serve(options);
+  SecurityOptions without_certificate;
+  without_certificate.roots_pem = authority_.certificate_pem();
+  SecurityOptions of_another = Certified(TestAuthority(), "client");
+  of_another.roots_pem = authority_.certificate_pem();
+  for (const std::optional<SecurityOptions>& stranger :
+       {std::optional<SecurityOptions>(), std::optional(without_certificate),
+        std::optional(of_another), std::optional(WithPsk('x'))}) {
+    EXPECT_FALSE(Call(stranger).ok());
+    EXPECT_EQ(taken, 0) << "nobody asked whose a connection is: there was none";
+    EXPECT_EQ(server_->stats().requests, 0u);
+    EXPECT_EQ(server_->stats().protocol_errors, 0u);
+    EXPECT_EQ(service_.echoes, 0);
+  }
+  const absl::Status status = Call(Certified("client"));
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_GT(taken, 0);
+  EXPECT_EQ(server_->stats().requests, 1u);
+}
+
 TEST_F(SecurityTest, OptionsThatDoNotFitAreNamed) {
   SecurityOptions half;
   half.psk_name = "fleet";

@@ -211,6 +211,9 @@ absl::StatusOr<HandshakeStep> DialHandshake::OnPathFailed(ByteSpan body) {
 
 absl::StatusOr<HandshakeStep> DialHandshake::OnOpen(ByteSpan body) {
   WEFT_ASSIGN_OR_RETURN(const uint32_t candidate, DecodeOpen(body));
+  if (state_ == State::kGreeting) {
+    return absl::DataLossError("the server opened a connection before its hello");
+  }
   if (!attempting() || candidate != candidate_) {
     return absl::UnavailableError("a path came up at the moment it was given up");
   }

@@ -61,6 +61,7 @@ class LargeMessagesTest : public PartsTest,
   absl::Status failed_;
   FramedRemoteAccess access_{this, &sender_, nullptr, 16};
   LargeMessages large_{this, &sender_, &access_};
+  LargeMessages another_{this, &sender_, &access_};  // of another connection; not started
 
  private:
   void OnLargeMessage(ByteSpan message, uint64_t) override {
@@ -158,6 +159,17 @@ TEST_F(LargeMessagesTest, WhatAnAnswerLeavesOutIsNotWhatTheBufferHadBefore) {
   }
   ASSERT_EQ(link_.reads[0].data(), link_.reads[1].data()) << "the same buffer";
   EXPECT_EQ(last_, std::vector<std::byte>(kLargeBytes));
+  // And of another client's connection.
+  std::fill(link_.reads[1].begin(), link_.reads[1].end(), std::byte{7});
+  another_.Start(&framing_, &link_, /*client=*/1);
+  std::byte payload[LargeOffer::kBytes];
+  EncodeLargeOffer(payload, {/*id=*/0, /*key=*/7, /*offset=*/0, kLargeBytes});
+  ASSERT_TRUE(another_.OnOffer({FrameKind::kLargeOffer, ByteSpan(payload)}));
+  link_.posted[2]->OnComplete(absl::OkStatus());
+  ASSERT_EQ(link_.reads[1].data(), link_.reads[2].data()) << "the same buffer still";
+  EXPECT_EQ(last_, std::vector<std::byte>(kLargeBytes));
+  another_.Cease();
+  another_.Stop();
 }
 
 TEST_F(LargeMessagesTest, AReadThatFailsEndsTheConnection) {

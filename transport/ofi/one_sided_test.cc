@@ -262,6 +262,25 @@ TEST_P(OneSidedTest, RegionsReturnTheirRegistrations) {
   EXPECT_EQ(b_.domain->stats().registrations_open, before);
 }
 
+// Where the device does not choose them. A provider that made them by itself would count 1, 2, 3.
+TEST(OfiTcpKeysTest, AllSixtyFourBitsAreRandom) {
+  Side side(PathKind::kOfiTcp, OfiOptions());
+  std::vector<std::byte> memory(64);
+  uint64_t in_all = ~uint64_t{0};
+  uint64_t in_any = 0;
+  std::vector<std::unique_ptr<Region>> regions;
+  for (int i = 0; i < 64; ++i) {
+    auto region = side.domain->Register(MutableByteSpan(memory), Access::kRemoteRead);
+    ASSERT_TRUE(region.ok()) << region.status();
+    in_all &= (*region)->remote().key;
+    in_any |= (*region)->remote().key;
+    regions.push_back(*std::move(region));
+  }
+  // That a bit is the same in all of them happens once in 10^17 runs.
+  EXPECT_EQ(in_all, 0u);
+  EXPECT_EQ(in_any, ~uint64_t{0});
+}
+
 // --- several at once ---------------------------------------------------------------------------
 
 class SeveralAtOnceTest : public OneSidedTest {

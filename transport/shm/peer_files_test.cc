@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -185,6 +187,46 @@ TEST_F(PeerFilesTest, WhatIsNoFileInMemoryIsRefused) {
   for (const int descriptor : {null.get(), reader.get(), -1, 1 << 20}) {
     EXPECT_EQ(files_.Find({identity++, 0, descriptor}, 1), nullptr) << descriptor;
   }
+}
+
+// Of a file without a name nothing but the owner's descriptor can be opened, and that by the same
+// user only. The child tries it as itself first.
+TEST_F(PeerFilesTest, AnotherUsersProcessOpensNoneOfThem) {
+  constexpr uid_t kNobody = 65'534;
+  const MappedMemory memory = NewMemory();
+  std::memset(memory.bytes().data(), 'm', kBytes);
+  const FilePlace place = FindFile(memory.bytes());
+  const std::string path =
+      "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(place.descriptor);
+  const pid_t owner = getpid();
+  enum Seen : int { kMapped = 1, kOpened = 2, kCopied = 4, kAsHimself = 8, kCannotBeHim = 16 };
+  const auto look = [&] {
+    int seen = 0;
+    if (PeerFiles(owner).Find(place, kBytes) != nullptr) seen |= kMapped;
+    if (Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC)).valid()) seen |= kOpened;
+    char byte = 0;
+    const iovec to = {&byte, 1};
+    const iovec from = {memory.bytes().data(), 1};
+    if (process_vm_readv(owner, &to, 1, &from, 1, 0) == 1 && byte == 'm') seen |= kCopied;
+    return seen;
+  };
+  int told[2];
+  ASSERT_EQ(pipe2(told, O_CLOEXEC), 0);
+  const Descriptor ends[] = {Descriptor(told[0]), Descriptor(told[1])};
+  const pid_t stranger = fork();
+  if (stranger == 0) {
+    // What fork(2) has copied is his anyway: only what he opens counts.
+    int seen = (look() & kOpened) != 0 ? kAsHimself : 0;
+    const bool is_him =
+        setresgid(kNobody, kNobody, kNobody) == 0 && setresuid(kNobody, kNobody, kNobody) == 0;
+    seen |= is_him ? look() : kCannotBeHim;
+    _exit(write(told[1], &seen, sizeof(seen)) == sizeof(seen) ? 0 : 1);
+  }
+  int seen = 0;
+  ASSERT_EQ(read(told[0], &seen, sizeof(seen)), static_cast<ssize_t>(sizeof(seen)));
+  waitpid(stranger, nullptr, 0);
+  if ((seen & kCannotBeHim) != 0) GTEST_SKIP() << "this process cannot start one of another user";
+  EXPECT_EQ(seen, kAsHimself);
 }
 
 TEST_F(PeerFilesTest, AProcessThatIsNotThereHasNoFiles) {

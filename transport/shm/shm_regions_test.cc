@@ -333,6 +333,46 @@ TEST(CopyWaysTest, AFileThatPeersMayOnlyReadIsWrittenAnotherWay) {
   EXPECT_EQ(here[0], std::byte{0});
 }
 
+class LocalRegion final : public Region {
+ public:
+  explicit LocalRegion(MutableByteSpan memory) : Region(memory, RemoteSpan()) {}
+};
+
+// The kernel copies up to the first page that it cannot reach, and says how much that was: an owner
+// can unmap what it has lent.
+TEST(CopyWaysTest, WhatTheKernelCopiesInPartIsNoSuccess) {
+  const SharedZeros zeros;
+  RegionTable table(zeros.table(), zeros.pins());
+  const auto peer = *PeerRegions::Open(zeros.table(), zeros.pins(), getpid(),
+                                       {/*mappings=*/false, /*system_calls=*/true});
+  const MappedMemory memory = Map(MappedMemoryOptions::Source::kAnonymous);
+  const uint64_t key = *table.NewKey();
+  table.Publish(key, memory.bytes(), Access::kRemoteReadWrite);
+  constexpr size_t kHalf = kBytes / 2;
+  std::vector<std::byte> here(kBytes);
+  const LocalRegion local{MutableByteSpan(here)};
+  const auto at_once = [&](bool is_read, size_t bytes, size_t pieces) {
+    const Transfer transfers[] = {{&local, 0, {key, 0, kHalf}}, {&local, 0, {key, 0, bytes}}};
+    return peer->TransferAtOnce(is_read, absl::MakeConstSpan(transfers).last(pieces));
+  };
+  std::byte* const second_half = memory.bytes().data() + kHalf;
+  for (const bool is_read : {true, false}) {
+    ASSERT_TRUE(peer->Transfer(is_read, here.data(), kBytes, key, 0).ok());
+    ASSERT_TRUE(at_once(is_read, kBytes, 1) && at_once(is_read, kBytes, 2));
+    ASSERT_EQ(mprotect(second_half, kHalf, PROT_NONE), 0);
+    EXPECT_TRUE(peer->Transfer(is_read, here.data(), kHalf, key, 0).ok());
+    const absl::Status status = peer->Transfer(is_read, here.data(), kBytes, key, 0);
+    EXPECT_FALSE(status.ok());
+    EXPECT_NE(status.message().find("copying between processes"), absl::string_view::npos)
+        << status;
+    EXPECT_TRUE(at_once(is_read, kHalf, 1));
+    EXPECT_FALSE(at_once(is_read, kBytes, 1));
+    EXPECT_FALSE(at_once(is_read, kBytes, 2));
+    ASSERT_EQ(mprotect(second_half, kHalf, PROT_READ | PROT_WRITE), 0);
+  }
+  EXPECT_TRUE(table.Withdraw(key)) << "nothing stays pinned";
+}
+
 TEST(CopyWaysTest, MemoryThatCannotBeReachedIsLeftToItsOwner) {
   const SharedZeros zeros;
   RegionTable table(zeros.table(), zeros.pins());

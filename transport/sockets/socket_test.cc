@@ -1,11 +1,13 @@
 #include "transport/sockets/socket.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -154,6 +156,46 @@ TEST_F(UnixListenerTest, AClientIsKnownByItsProcessWhateverItCallsItself) {
     EXPECT_NE(PeerHost(accepted->get()), 0u);
   }
   ASSERT_EQ(::unlink((folder_ + "/another").c_str()), 0);
+}
+
+// Of the server's umask: nothing of ours makes it wider.
+TEST_F(UnixListenerTest, TheModeOfItsFileSaysWhoMayConnect) {
+  constexpr uid_t kNobody = 65'534;
+  constexpr int kCannotBeHim = -1;
+  ASSERT_EQ(::chmod(folder_.c_str(), 0755), 0);  // he comes as far as the file
+  struct Case {
+    mode_t umask;
+    mode_t mode;
+    int error;  // of another user's connect(2)
+  };
+  for (const Case& test : {Case{0077, 0700, EACCES}, Case{0002, 0775, EACCES}, Case{0, 0777, 0}}) {
+    const mode_t before = ::umask(test.umask);
+    const absl::StatusOr<std::unique_ptr<UnixListener>> listener = UnixListener::Open(path_);
+    ::umask(before);
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    struct stat facts {};
+    ASSERT_EQ(::stat(path_.c_str(), &facts), 0);
+    EXPECT_EQ(facts.st_mode & 0777, test.mode);
+    const KernelAddress server = Only("unix:" + path_);
+    int told[2];
+    ASSERT_EQ(::pipe(told), 0);
+    const Descriptor ends[] = {Descriptor(told[0]), Descriptor(told[1])};
+    const pid_t stranger = ::fork();
+    if (stranger == 0) {
+      int error = kCannotBeHim;
+      if (::setgroups(0, nullptr) == 0 && ::setresgid(kNobody, kNobody, kNobody) == 0 &&
+          ::setresuid(kNobody, kNobody, kNobody) == 0) {
+        const int client = ::socket(AF_UNIX, SOCK_STREAM, 0);
+        error = ::connect(client, server.get(), server.length) == 0 ? 0 : errno;
+      }
+      _exit(::write(told[1], &error, sizeof(error)) == sizeof(error) ? 0 : 1);
+    }
+    int error = 0;
+    ASSERT_EQ(::read(told[0], &error, sizeof(error)), static_cast<ssize_t>(sizeof(error)));
+    ::waitpid(stranger, nullptr, 0);
+    if (error == kCannotBeHim) GTEST_SKIP() << "this process cannot start one of another user";
+    EXPECT_EQ(error, test.error) << "with umask " << test.umask;
+  }
 }
 
 // A service manager's socket, say: whoever made the process start has come before it.

@@ -111,7 +111,9 @@ TEST_F(TlsOtherPeersTest, EveryHandshakeHasAnEphemeralExchangeWithATicketToo) {
     const SslPtr other(SSL_new(context.get()));
     SSL_set_fd(other.get(), theirs_.get());
     SSL_set_alpn_protos(other.get(), kWeft, sizeof(kWeft));
-    if (again) ASSERT_EQ(SSL_set_session(other.get(), ticket.get()), 1);
+    if (again) {
+      ASSERT_EQ(SSL_set_session(other.get(), ticket.get()), 1);
+    }
     for (int i = 0; i < 10; ++i) {
       SSL_connect(other.get());
       stream_->Flush();
@@ -203,7 +205,9 @@ class OtherServerTest : public TlsOtherPeersTest {
  protected:
   void Meet(const ContextPtr& context, const char* also_offered = nullptr) {
     Start(TlsRole::kClient, Certified());
-    if (also_offered != nullptr) ASSERT_TRUE(stream_->AlsoOffer(also_offered).ok());
+    if (also_offered != nullptr) {
+      ASSERT_TRUE(stream_->AlsoOffer(also_offered).ok());
+    }
     const SslPtr other(SSL_new(context.get()));
     SSL_set_fd(other.get(), theirs_.get());
     for (int i = 0; i < 10; ++i) {

@@ -38,13 +38,18 @@ class Relay {
     for (const Way& way : ways_) {
       const bool is_control = &way == &ways_.front();
       Move(way.to_client.get(), way.to_server.get(), is_control ? text_ : "", other_);
-      Move(way.to_server.get(), way.to_client.get());
+      Move(way.to_server.get(), way.to_client.get(), is_control ? server_text_ : "", server_other_);
     }
   }
   // What the client says is said otherwise: each `text` becomes `other`, of the same length.
   void Replace(const std::string& text, const std::string& other) {
     text_ = text;
     other_ = other;
+  }
+  // The same of what the server says.
+  void ReplaceOfServer(const std::string& text, const std::string& other) {
+    server_text_ = text;
+    server_other_ = other;
   }
   void SayToServer(const std::vector<std::byte>& bytes) {
     Say(ways_.front().to_server.get(), bytes);
@@ -67,7 +72,7 @@ class Relay {
     EXPECT_EQ(::send(to, bytes.data(), bytes.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(bytes.size()));
   }
-  static void Move(int from, int to, const std::string& text = "", const std::string& other = "") {
+  static void Move(int from, int to, const std::string& text, const std::string& other) {
     char bytes[4096];
     const ssize_t count = ::recv(from, bytes, sizeof(bytes), 0);
     if (count == 0) ::shutdown(to, SHUT_WR);
@@ -81,6 +86,8 @@ class Relay {
   const std::string server_;
   std::string text_;
   std::string other_;
+  std::string server_text_;
+  std::string server_other_;
   Descriptor listening_;
   std::string address_;
   struct Way {
