@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "core/clock.h"
 #include "gtest/gtest.h"
 #include "transport/control/negotiate.h"
+#include "transport/control/rdma_offers.h"
 #include "transport/control/testing/network_world.h"
 #include "transport/control/testing/relay.h"
 #include "transport/testing/post.h"
@@ -24,14 +26,14 @@ class SealingTest : public NetworkTest {
     options.require_encryption = require_encryption;
     return options;
   }
-  // A pair over ofi_tcp; null, and a failure, where there is none.
+  // A pair over path_; null, and a failure, where there is none.
   NetworkEnd* Meet(const std::optional<SecurityOptions>& client = std::nullopt,
                    const std::optional<SecurityOptions>& server = std::nullopt) {
-    ListenOptions listen = Allowing({PathKind::kOfiTcp});
+    ListenOptions listen = Allowing({path_});
     listen.security = server;
     acceptor_.echo = true;
     Listen("127.0.0.1:0", listen);
-    ConnectOptions connect = Over({PathKind::kOfiTcp});
+    ConnectOptions connect = Over({path_});
     connect.security = client;
     if (knows_no_proofs_) {
       relay_ = std::make_unique<Relay>(listener_->address());
@@ -78,6 +80,7 @@ class SealingTest : public NetworkTest {
         .status();
   }
 
+  PathKind path_ = PathKind::kOfiTcp;
   bool knows_no_proofs_ = false;  // the client, as either side is told
   std::unique_ptr<Relay> relay_;
 };
@@ -156,6 +159,37 @@ TEST_F(SealingTest, TheServersWordForEncryptionIsEnough) {
     EXPECT_TRUE(absl::IsFailedPrecondition(read)) << read;
   }
 }
+
+// Only where there is RDMA: ./dev lab has it.
+class VerbsSealingTest : public SealingTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  VerbsSealingTest() { path_ = PathKind::kVerbs; }
+  void SetUp() override {
+    RdmaOffers offers([] { return ReadRdmaView(/*wanted_lock_bytes=*/0); });
+    const std::string why = offers.Choose({}, Clock::Real().NowNs())[0].unavailable;
+    if (!why.empty()) GTEST_SKIP() << "no usable RDMA port here: " << why;
+    SealingTest::SetUp();
+  }
+};
+
+TEST_P(VerbsSealingTest, WhoRequiresEncryptionHasMessagesOfEverySizeSealedAndNothingReadByTheCard) {
+  const bool client_requires = GetParam();
+  NetworkEnd* const end = Meet(Secret(client_requires), Secret(!client_requires));
+  ASSERT_NE(end, nullptr);
+  const std::string says = "no one-sided access: ";
+  EXPECT_TRUE(
+      Says(*end, says + (client_requires ? "this side" : "the peer") + " requires encryption"));
+  for (NetworkEnd* side : {end, acceptor_.ends[0].get()}) {
+    EXPECT_EQ(side->path(), "verbs");
+    EXPECT_TRUE(side->connection().path().is_encrypted);
+    const absl::Status read = ReadByCard(*side);
+    EXPECT_TRUE(absl::IsFailedPrecondition(read)) << read;
+  }
+  ExpectEchoesOfEverySize(*end);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sides, VerbsSealingTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Client" : "Server"; });
 
 }  // namespace
 }  // namespace weft
