@@ -31,7 +31,10 @@ AT(weft_security, admit_anonymous_clients, 72);
 AT(weft_security, require_encryption, 76);
 AT(weft_security, kernel_tls, 80);
 AT(weft_security, reserved, 84);
-SIZE(weft_security, 88);
+AT(weft_security, certificate_pem, 88);
+AT(weft_security, key_pem, 104);
+AT(weft_security, roots_pem, 120);
+SIZE(weft_security, 136);
 
 AT(weft_engine_options, struct_size, 0);
 AT(weft_engine_options, drive, 8);

@@ -4,6 +4,7 @@
 
 #include "absl/status/statusor.h"
 #include "core/status.h"
+#include "core/strings.h"
 #include "weft/status.h"
 
 namespace weft::c {
@@ -59,8 +60,13 @@ absl::Status ReadSecurity(const weft_security* given, std::optional<SecurityOpti
   weft_security from;
   WEFT_RETURN_IF_ERROR(ReadOptions("weft_security", given, &from));
   WEFT_RETURN_IF_ERROR(CheckReserved("weft_security", from.reserved));
-  if (!AreBytes(from.psk_secret)) {
-    return absl::InvalidArgumentError("weft_security: psk_secret has no bytes");
+  const std::pair<const char*, weft_bytes> texts[] = {{"psk_secret", from.psk_secret},
+                                                      {"certificate_pem", from.certificate_pem},
+                                                      {"key_pem", from.key_pem},
+                                                      {"roots_pem", from.roots_pem}};
+  for (const auto& [name, bytes] : texts) {
+    if (AreBytes(bytes)) continue;
+    return absl::InvalidArgumentError(StrCat("weft_security: ", name, " has no bytes"));
   }
   SecurityOptions& to = security->emplace();
   to.certificate_file = StringOf(from.certificate_file);
@@ -73,6 +79,9 @@ absl::Status ReadSecurity(const weft_security* given, std::optional<SecurityOpti
   to.require_client_certificate = from.admit_anonymous_clients == 0;
   to.require_encryption = from.require_encryption != 0;
   to.kernel_tls = from.kernel_tls != 0;
+  to.certificate_pem = std::string(TextOf(from.certificate_pem));
+  to.key_pem = std::string(TextOf(from.key_pem));
+  to.roots_pem = std::string(TextOf(from.roots_pem));
   return absl::OkStatus();
 }
 

@@ -104,7 +104,7 @@ void weft_status_free(weft_status* status);
 
 // --- security: what this side proves, and wants to see ------------------------------------------
 
-// SecurityOptions of C++ without the PEM texts; admit_anonymous_clients is the opposite of its
+// SecurityOptions of C++; admit_anonymous_clients is the opposite of its
 // require_client_certificate. docs/guide.md, "TLS", has a table of what each field is for.
 typedef struct weft_security {
   size_t struct_size;
@@ -121,6 +121,10 @@ typedef struct weft_security {
   uint32_t require_encryption;       // of one-sided operations between hosts, too
   uint32_t kernel_tls;               // over tcp the kernel makes the records, where it can
   uint32_t reserved;                 // 0
+  // In the place of the three files: PEM texts, which are copied, and do not change.
+  weft_bytes certificate_pem;
+  weft_bytes key_pem;
+  weft_bytes roots_pem;
 } weft_security;
 
 // --- engine: who does the work ------------------------------------------------------------------
