@@ -23,7 +23,7 @@ std::string InAscii(const std::string& name) {
 std::string Names(const PeerIdentity& identity) {
   std::string text;
   size_t count = 0;
-  for (const auto* const names : {&identity.dns_names, &identity.uris}) {
+  for (const auto* const names : {&identity.dns_names, &identity.uris, &identity.ip_addresses}) {
     for (const std::string& name : *names) {
       if (++count > kMostNames) continue;
       text = StrCat(text, text.empty() ? ", names " : ", ", InAscii(name));

@@ -34,6 +34,11 @@ struct PeerIdentity {
   std::string subject = {};
   std::vector<std::string> dns_names = {};
   std::vector<std::string> uris = {};  // a SPIFFE id is one of these
+  // Alternative names that are IP addresses, as "10.1.2.3" or "2001:db8::1" (RFC 5952). They are
+  // what somebody has signed, and not where the peer dials from. They tell nobody apart: hosts of a
+  // fleet have one name, say, and an address each, and a certificate that is issued again has the
+  // host's new address.
+  std::vector<std::string> ip_addresses = {};
   // kPreSharedKey.
   std::string psk_name = {};
   // By the kernel's word, as of the moment when the peer connected, or began to listen. process_id
@@ -44,7 +49,7 @@ struct PeerIdentity {
 };
 
 // What it has proved over TLS to be called: the subject, the pre-shared key's name, DNS names and
-// URIs, each behind how long it is. So no two peers with different names make one text, whatever is
+// URIs (and not its addresses), each behind how long it is. So no two peers with different names make one text, whatever is
 // in the names. For a code of who it is (HmacNonce()), and not for people: names may be long.
 std::string ProvedNames(const PeerIdentity& identity);
 

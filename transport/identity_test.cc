@@ -24,6 +24,10 @@ TEST(IdentityTextTest, SaysWhatItRestsOn) {
   EXPECT_EQ(IdentityText(identity),
             "certificate \"CN=store-7,O=Example\", names store-7.example, "
             "spiffe://example/store-7");
+  identity.ip_addresses = {"10.1.2.3"};
+  EXPECT_EQ(IdentityText(identity),
+            "certificate \"CN=store-7,O=Example\", names store-7.example, "
+            "spiffe://example/store-7, 10.1.2.3");
 }
 
 // Whoever an authority signs for chooses the names: a line of a log stays one line.
@@ -57,7 +61,8 @@ TEST(ProvedNamesTest, NoNamesLookLikeOthers) {
   EXPECT_NE(ProvedNames(one), ProvedNames(other));
   other = one;
   EXPECT_EQ(ProvedNames(one), ProvedNames(other));
-  // Who vouches for it, and its process, are no names.
+  // Who vouches for it, its process, and an address that somebody has signed, are no names.
+  other.ip_addresses = {"10.1.2.3"};
   other.authentication = Authentication::kCertificate;
   other.user_id = 1000;
   EXPECT_EQ(ProvedNames(one), ProvedNames(other));

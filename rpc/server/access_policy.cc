@@ -1,5 +1,7 @@
 #include "rpc/server/access_policy.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -131,6 +133,21 @@ absl::Status CheckDnsName(std::string_view name) {
   return CheckStars(name, '.', "label of a DNS name");
 }
 
+// As certificates' addresses are written (PeerIdentity::ip_addresses).
+absl::Status ReadAddress(std::string* address) {
+  unsigned char bytes[16];
+  char text[INET6_ADDRSTRLEN];
+  for (const int family : {AF_INET, AF_INET6}) {
+    if (::inet_pton(family, address->c_str(), bytes) != 1 ||
+        ::inet_ntop(family, bytes, text, sizeof(text)) == nullptr) {
+      continue;
+    }
+    *address = text;
+    return absl::OkStatus();
+  }
+  return Wrong(Quoted(*address), " is no IP address");
+}
+
 std::string LowerCase(std::string_view text) { return absl::AsciiStrToLower(ToAbsl(text)); }
 
 }  // namespace
@@ -208,6 +225,10 @@ absl::Status AccessPolicy::ParseWhom(std::string_view text, Rule* rule) {
     rule->name = LowerCase(name);
     return CheckDnsName(name);
   }
+  if (has_name && kind == "ip") {
+    rule->whom = Whom::kIp;
+    return ReadAddress(&rule->name);
+  }
   if (has_name && kind == "subject") {
     rule->whom = Whom::kSubject;
     return CheckNoStar(name, "subject");
@@ -226,8 +247,8 @@ absl::Status AccessPolicy::ParseWhom(std::string_view text, Rule* rule) {
     return Wrong(Quoted(name), " is no number of a user");
   }
   return Wrong(Quoted(text),
-               " names nobody; uri:, dns:, subject:, psk:, uid:, anyone-authenticated and anyone "
-               "do");
+               " names nobody; uri:, dns:, ip:, subject:, psk:, uid:, anyone-authenticated and "
+               "anyone do");
 }
 
 absl::Status AccessPolicy::ParseWhat(std::string_view text, Rule* rule) {
@@ -268,6 +289,10 @@ bool AccessPolicy::IsWhom(const Rule& rule, const PeerIdentity& client) {
                          [&rule](const std::string& name) {
                            return Matches(rule.name, LowerCase(name), '.', /*below=*/false);
                          });
+    case Whom::kIp:
+      return by == Authentication::kCertificate &&
+             std::find(client.ip_addresses.begin(), client.ip_addresses.end(), rule.name) !=
+                 client.ip_addresses.end();
     case Whom::kSubject:
       return by == Authentication::kCertificate && client.subject == rule.name;
     case Whom::kPsk:

@@ -15,8 +15,10 @@
 //                         other byte stands for itself
 //   dns:NAME              a DNS name of its certificate, without regard to case. A `*` stands for
 //                         one or more characters of one label, between dots
+//   ip:ADDRESS            an IP address that its certificate names, whatever its notation; without
+//                         `*`. Where it dials from is not looked at
 //   subject:NAME          the subject of its certificate as in RFC 2253, as a whole, without `*`.
-//                         Alternative names, the two above, are the better ones to trust
+//                         Alternative names, those above, are the better ones to trust
 //   psk:NAME              it has the pre-shared secret of that name; without `*`
 //   uid:NUMBER            a process of that user on this host that the kernel alone vouches for
 //                         (shm and unix: without TLS): who proves itself by TLS is not known by it
@@ -69,13 +71,13 @@ class AccessPolicy {
   bool PermitsNothing() const;
 
  private:
-  enum class Whom : uint8_t { kUri, kDns, kSubject, kPsk, kUid, kAuthenticated, kAnyone };
+  enum class Whom : uint8_t { kUri, kDns, kIp, kSubject, kPsk, kUid, kAuthenticated, kAnyone };
   struct Rule {
     bool allows = false;
     Whom whom = Whom::kAnyone;
     uint32_t line = 0;
     uint32_t user_id = 0;      // kUid
-    std::string name = {};     // kUri to kPsk; kDns: in lower case
+    std::string name = {};     // kUri to kPsk; kDns: in lower case; kIp: as inet_ntop() has it
     std::string service = {};  // empty: all
     std::string method = {};   // empty: all
   };

@@ -102,6 +102,24 @@ TEST(PatternTest, AStarInADnsNameIsOneLabelOrAPartOfIt) {
   EXPECT_FALSE(Matches("dns:db-*.example.org", WithDnsName("db-7.evil.example.org")));
 }
 
+TEST(PatternTest, AnAddressIsTheSameInEachNotation) {
+  PeerIdentity client = Certificate({});
+  client.ip_addresses = {"10.1.2.3", "2001:db8::1"};
+  for (const char* same : {"ip:10.1.2.3", "ip:2001:db8::1", "ip:2001:DB8:0:0::1"}) {
+    EXPECT_TRUE(Matches(same, client)) << same;
+  }
+  for (const char* other : {"ip:10.1.2.30", "ip:10.1.2.4", "ip:2001:db8::", "ip:::ffff:10.1.2.3"}) {
+    EXPECT_FALSE(Matches(other, client)) << other;
+  }
+  EXPECT_FALSE(Matches("ip:10.1.2.3", WithDnsName("10.1.2.3"))) << "a name is no address";
+  EXPECT_FALSE(Matches("dns:10.1.2.3", client));
+  for (const char* wrong : {"10.1.2", "10.1.2.3.4", "010.1.2.3", "10.1.2.*", "10.1.2.0/24", "[::1]",
+                            "fe80::1%eth0", "localhost"}) {
+    EXPECT_EQ(ErrorOf(StrCat("allow ip:", wrong, " *")),
+              StrCat("line 1: \"", wrong, "\" is no IP address"));
+  }
+}
+
 TEST(PatternTest, SubjectsSecretsAndUsersAreComparedAsAWhole) {
   EXPECT_TRUE(
       Matches("\"subject:CN=store 7,O=Example\"", Certificate({}, {}, "CN=store 7,O=Example")));
@@ -124,8 +142,9 @@ TEST(PatternTest, ANameCountsWithTheProofThatItRestsOnAlone) {
   EXPECT_TRUE(Matches("anyone", nobody));
   PeerIdentity client = WithUri("spiffe://a.org/web");
   client.dns_names = {"a.org"};
+  client.ip_addresses = {"10.1.2.3"};
   client.psk_name = "lab";
-  for (const char* name : {"uri:spiffe://a.org/web", "dns:a.org", "subject:CN=x"}) {
+  for (const char* name : {"uri:spiffe://a.org/web", "dns:a.org", "ip:10.1.2.3", "subject:CN=x"}) {
     client.authentication = Authentication::kCertificate;
     EXPECT_TRUE(Matches(name, client)) << name;
     for (const Authentication by : {Authentication::kNone, Authentication::kPreSharedKey,
@@ -232,7 +251,7 @@ TEST(PolicyErrorTest, NamesTheLineAndWhatIsWrong) {
             "line 1: a rule has three words, \"allow|deny IDENTITY SERVICE/METHOD\"; this has "
             "more");
   EXPECT_EQ(ErrorOf("allow user:1 *"),
-            "line 1: \"user:1\" names nobody; uri:, dns:, subject:, psk:, uid:, "
+            "line 1: \"user:1\" names nobody; uri:, dns:, ip:, subject:, psk:, uid:, "
             "anyone-authenticated and anyone do");
   EXPECT_EQ(ErrorOf("allow anyone:x *").substr(0, 31), "line 1: \"anyone:x\" names nobody");
   EXPECT_EQ(ErrorOf("allow psk: *"), "line 1: there is no name behind \"psk:\"");

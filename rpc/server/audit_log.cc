@@ -33,6 +33,7 @@ std::string CertificateText(const PeerIdentity& identity) {
   std::string text;
   for (const std::string& uri : identity.uris) AddName("uri:", uri, &text);
   for (const std::string& name : identity.dns_names) AddName("dns:", name, &text);
+  for (const std::string& address : identity.ip_addresses) AddName("ip:", address, &text);
   if (!identity.subject.empty()) AddName("subject:", identity.subject, &text);
   return text.empty() ? "a certificate without a name" : text;
 }

@@ -128,6 +128,7 @@ std::string IdentityJson(const PeerIdentity& identity) {
   object.AddOrNull("subject", identity.subject);
   object.AddJson("dns_names", NamesJson(identity.dns_names));
   object.AddJson("uris", NamesJson(identity.uris));
+  object.AddJson("ip_addresses", NamesJson(identity.ip_addresses));
   object.AddOrNull("psk_name", identity.psk_name);
   const bool has_process = identity.process_id != 0;
   object.AddIndexOrNull("process_id", has_process ? identity.process_id : -1);

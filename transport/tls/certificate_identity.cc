@@ -1,5 +1,6 @@
 #include "transport/tls/certificate_identity.h"
 
+#include <arpa/inet.h>
 #include <openssl/bio.h>
 #include <openssl/evp.h>
 #include <openssl/sha.h>
@@ -30,6 +31,17 @@ std::string Subject(const X509* certificate) {
   return subject;
 }
 
+// "": it has neither 4 nor 16 bytes, as a network has.
+std::string Address(const ASN1_OCTET_STRING* address) {
+  const int bytes = ASN1_STRING_length(address);
+  char text[INET6_ADDRSTRLEN] = "";
+  if (bytes == 4 || bytes == 16) {
+    ::inet_ntop(bytes == 4 ? AF_INET : AF_INET6, ASN1_STRING_get0_data(address), text,
+                sizeof(text));
+  }
+  return text;
+}
+
 // Of all of the key, its parameters too: with those of a signer's choice two curves have one point.
 std::string KeyDigest(const X509* certificate) {
   unsigned char* der = nullptr;
@@ -57,6 +69,10 @@ PeerIdentity IdentityOf(const X509* certificate) {
       X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
   for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names); ++i) {
     const GENERAL_NAME* const name = sk_GENERAL_NAME_value(names, i);
+    if (name->type == GEN_IPADD) {
+      std::string address = Address(name->d.iPAddress);
+      if (!address.empty()) identity.ip_addresses.push_back(std::move(address));
+    }
     if (name->type != GEN_DNS && name->type != GEN_URI) continue;
     std::string text = Text(name->d.ia5);
     if (text.find('\0') != std::string::npos) continue;

@@ -53,6 +53,33 @@ TEST(CertificateIdentityTest, ItIsWhatTheCertificateSaysOfItsHolder) {
   EXPECT_EQ(identity.subject, "CN=a b");
   EXPECT_EQ(identity.dns_names, std::vector<std::string>{"a.example"});
   EXPECT_EQ(identity.uris, std::vector<std::string>{"spiffe://x/y"});
+  EXPECT_EQ(identity.ip_addresses, std::vector<std::string>{"127.0.0.1"});
+}
+
+// As rules of a policy write them, too: each address has one text.
+TEST(CertificateIdentityTest, AddressesHaveOneText) {
+  const std::vector<std::string> expected = {"10.1.2.3", "2001:db8::1", "::ffff:10.1.2.3"};
+  EXPECT_EQ(IdentityOf(
+                Certify(NewKey(), "IP:10.1.2.3, IP:2001:DB8:0:0:0:0:0:1, IP:::ffff:10.1.2.3").get())
+                .ip_addresses,
+            expected);
+}
+
+// A network, as in constraints of an authority, is no address; nor are three bytes.
+TEST(CertificateIdentityTest, WhatIsNoAddressIsLeftOut) {
+  const Certificate certificate = Certify(NewKey());
+  GENERAL_NAMES* const names = GENERAL_NAMES_new();
+  for (const int bytes : {0, 3, 5, 8, 32}) {
+    GENERAL_NAME* const name = GENERAL_NAME_new();
+    ASN1_OCTET_STRING* const address = ASN1_OCTET_STRING_new();
+    const std::string zeros(static_cast<size_t>(bytes), '\0');
+    ASN1_OCTET_STRING_set(address, reinterpret_cast<const unsigned char*>(zeros.data()), bytes);
+    GENERAL_NAME_set0_value(name, GEN_IPADD, address);
+    sk_GENERAL_NAME_push(names, name);
+  }
+  EXPECT_EQ(X509_add1_ext_i2d(certificate.get(), NID_subject_alt_name, names, 0, 0), 1);
+  GENERAL_NAMES_free(names);
+  EXPECT_TRUE(IdentityOf(certificate.get()).ip_addresses.empty());
 }
 
 // Two whose certificates had neither names nor a subject counted as one peer: as one client of the
@@ -67,7 +94,7 @@ TEST(CertificateIdentityTest, WithoutNamesAndSubjectItIsItsKey) {
       << subject;
   EXPECT_EQ(IdentityOf(Certify(key).get()).subject, subject) << "it was issued again";
   EXPECT_EQ(IdentityOf(Certify(key, "IP:127.0.0.1").get()).subject, subject)
-      << "an address is no name";
+      << "an address tells nobody apart";
   EXPECT_NE(IdentityOf(Certify(NewKey()).get()).subject, subject);
 }
 
