@@ -226,6 +226,41 @@ TEST_F(ArgumentsTest, OlderOptionsHaveDefaultsForTheRest) {
   EXPECT_OK(weft_call(channel_, echo_, Bytes("x"), &options, message_));
 }
 
+// A program whose struct ends anywhere, with bytes of its own behind.
+template <class Options, class Use>
+void ExpectEverySizeIsTaken(Use use) {
+  for (size_t size = sizeof(size_t); size <= sizeof(Options); size += 8) {
+    Options options;
+    std::memset(&options, 0xEE, sizeof(options));
+    std::memset(&options, 0, size);
+    options.struct_size = size;
+    EXPECT_OK(use(&options)) << size;
+  }
+}
+
+TEST_F(ArgumentsTest, OptionsOfEveryOlderSizeAreTaken) {
+  ExpectEverySizeIsTaken<weft_engine_options>([](const weft_engine_options* options) {
+    weft_engine* engine = nullptr;
+    EXPECT_OK(weft_engine_new(options, &engine));
+    return weft_engine_free(engine);
+  });
+  ExpectEverySizeIsTaken<weft_server_options>([](const weft_server_options* options) {
+    weft_server* server = nullptr;
+    EXPECT_OK(weft_server_new(nullptr, options, &server));
+    EXPECT_OK(weft_server_add_service(server, weft_service_new("a.B")));
+    EXPECT_OK(weft_server_listen(server, "127.0.0.1:0"));
+    return weft_server_free(server);
+  });
+  ExpectEverySizeIsTaken<weft_channel_options>([this](const weft_channel_options* options) {
+    weft_channel* channel = nullptr;
+    EXPECT_OK(weft_channel_open(nullptr, weft_server_address(server_), options, &channel));
+    return weft_channel_free(channel);
+  });
+  ExpectEverySizeIsTaken<weft_call_options>([this](const weft_call_options* options) {
+    return weft_call(channel_, echo_, Bytes("x"), options, message_);
+  });
+}
+
 TEST_F(ArgumentsTest, WrongOptionsAreRefused) {
   auto options = Defaults<weft_call_options>();
   options.priority = 9;
