@@ -8,7 +8,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
+
+sys.path.append("core/testing")
+import told_skips  # pylint: disable=wrong-import-position
 
 # Where the test is run, and not where its source is: Bazel links to that.
 HERE = os.path.dirname(os.path.abspath(sys.argv[0]))
@@ -16,12 +20,14 @@ MODULE = os.path.join(HERE, "weft_redis_module.so")
 CLIENT = os.path.join(HERE, "weft_redis")
 # Of one program, on a busy machine.
 PATIENCE_SECONDS = 60
+# What a loop sleeps in: epoll_wait(2) and epoll_pwait(2), as x86-64 numbers them.
+EPOLL_WAITS = ("232", "281")
 
 
 class Redis:
-    """A redis-server with the module, in a folder of its own. It ends with this process."""
+    """A redis-server with the module, or without, in a folder of its own. It ends with this process."""
 
-    def __init__(self, folder, *arguments):
+    def __init__(self, folder, *arguments, module=(MODULE, "127.0.0.1:0")):
         # Debian has the server in one file with what checks its files; the name says which it is.
         program = os.path.join(folder, "redis-server")
         if not os.path.exists(program):
@@ -29,7 +35,7 @@ class Redis:
         self.socket = os.path.join(folder, "redis.sock")
         self.process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", program, "--port", "0", "--unixsocket", self.socket,
-             "--dir", folder, "--save", "", "--loadmodule", MODULE, "127.0.0.1:0", *arguments],
+             "--dir", folder, "--save", "", *(("--loadmodule", *module) if module else ()), *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.address = None
         said = []
@@ -39,7 +45,7 @@ class Redis:
                 self.address = line.split()[-1]
             if "Ready to accept connections" in line or "accept connections at" in line:
                 break
-        if self.address is None:
+        if module and self.address is None:
             raise RuntimeError("redis-server did not start:\n" + "".join(said))
         # Nobody else reads what it says, and a full pipe would stop it.
         threading.Thread(target=self.process.communicate, daemon=True).start()
@@ -57,6 +63,18 @@ class Redis:
         return subprocess.run(["redis-cli", "-s", self.socket, *words], stdout=subprocess.PIPE, text=True,
                               timeout=PATIENCE_SECONDS, check=True).stdout
 
+    def threads(self):
+        """Their names."""
+        names = []
+        for thread in os.listdir("/proc/%d/task" % self.process.pid):
+            with open("/proc/%d/task/%s/comm" % (self.process.pid, thread), encoding="utf-8") as name:
+                names.append(name.read().strip())
+        return sorted(names)
+
+    def is_asleep_in_its_loop(self):
+        with open("/proc/%d/syscall" % self.process.pid, encoding="utf-8") as call:  # of its first thread
+            return call.read().split()[0] in EPOLL_WAITS  # else a number, or "running"
+
     def end(self, how=signal.SIGTERM):
         self.process.send_signal(how)
         return self.process.wait(PATIENCE_SECONDS)
@@ -71,8 +89,8 @@ class RedisTest(unittest.TestCase):
         self.folder = tempfile.mkdtemp(prefix="weft-redis-")
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
-    def start(self, *arguments):
-        redis = Redis(self.folder, *arguments)
+    def start(self, *arguments, **module):
+        redis = Redis(self.folder, *arguments, **module)
         self.addCleanup(redis.process.wait)
         self.addCleanup(redis.process.kill)
         return redis
@@ -85,6 +103,37 @@ class RedisTest(unittest.TestCase):
             self.assertEqual(redis.own("SET", "by", "Redis"), "OK\n")
             self.assertEqual(redis.weft("GET", "by", path=path), (0, "Redis\n"))
         self.assertEqual(redis.end(), 0)
+
+    # Commands run on Redis' own thread, which all of its data belongs to.
+    def test_the_module_starts_no_thread(self):
+        redis = self.start()
+        for path in ("shm", "tcp"):
+            self.assertEqual(redis.weft("PING", path=path, calls=100)[0], 0)
+        threads = redis.threads()
+        redis.end()
+        plain = self.start(module=())
+        self.assertEqual(plain.own("PING"), "PONG\n")
+        self.assertEqual(threads, plain.threads())
+
+    # Of a loop that looks again and again, the kernel says that it runs.
+    def test_the_loop_sleeps_while_a_client_says_nothing(self):
+        redis = self.start()
+        for path in ("shm", "tcp"):
+            client = subprocess.Popen([CLIENT, "--calls=10000000", "--", redis.address, "INCR", "n"],
+                                      stdout=subprocess.DEVNULL, env={**os.environ, "WEFT_PATHS": path})
+            self.addCleanup(client.wait)
+            self.addCleanup(client.kill)
+            until = time.monotonic() + PATIENCE_SECONDS
+            redis.own("SET", "n", "0")
+            while int(redis.own("GET", "n")) == 0:
+                self.assertLess(time.monotonic(), until, "no command has arrived")
+            client.send_signal(signal.SIGSTOP)
+            try:
+                while not redis.is_asleep_in_its_loop():
+                    self.assertLess(time.monotonic(), until, "the loop does not sleep")
+            except PermissionError as refused:
+                self.skipTest("this machine does not tell what a process waits in: %s" % refused)
+            client.kill()
 
     def test_every_kind_of_reply_arrives(self):
         redis = self.start()
@@ -220,4 +269,4 @@ class RedisTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    told_skips.main()
