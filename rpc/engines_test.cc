@@ -24,9 +24,9 @@
 #include "rpc/memory/remote_memory.h"
 #include "rpc/server/exported_memory.h"
 #include "rpc/server/server.h"
+#include "rpc/testing/fabric_paths.h"
 #include "rpc/testing/stream_service.h"
 #include "transport/buffer.h"
-#include "transport/host_paths.h"
 #include "transport/network.h"
 #include "weft/status.h"
 
@@ -616,20 +616,6 @@ class EnginesFabricTest : public EnginesTest, public testing::WithParamInterface
     return channels;
   }
 };
-
-std::vector<PathKind> FabricPaths() {
-  std::vector<PathKind> kinds = {PathKind::kOfiTcp};
-  LinkOptions verbs;
-  verbs.paths = {PathKind::kVerbs};
-  const auto host = ListHostPaths(verbs);
-  const auto usable = [](const HostPath& path) {
-    return path.kind == PathKind::kVerbs && path.place > 0;
-  };
-  if (host.ok() && std::any_of(host->paths.begin(), host->paths.end(), usable)) {
-    kinds.push_back(PathKind::kVerbs);
-  }
-  return kinds;
-}
 
 INSTANTIATE_TEST_SUITE_P(Paths, EnginesFabricTest, testing::ValuesIn(FabricPaths()),
                          [](const auto& info) { return std::string(PathKindName(info.param)); });

@@ -15,6 +15,7 @@
 
 #include "rpc/client/balancing.h"
 #include "rpc/server/server.h"
+#include "rpc/testing/fabric_paths.h"
 #include "rpc/testing/retry_service.weft.h"
 #include "rpc/testing/server_process.h"
 #include "transport/network.h"
@@ -40,6 +41,7 @@ class EtcdProcessTest : public testing::Test {
 
   std::unique_ptr<Server> StartServer(const EtcdOptions& etcd = {}) {
     ServerOptions options;
+    options.link.paths = paths_;
     options.link.peer_timeout_ns = 0;
     options.spin_ns = 0;
     auto server = *Server::Create(options);
@@ -56,6 +58,7 @@ class EtcdProcessTest : public testing::Test {
     engine_ = *OpenNetworkEngine(engine);
     ChannelOptions options;
     options.retry.max_attempts = 4;
+    options.link.paths = paths_;
     options.link.peer_timeout_ns = 0;
     options.connect_at_once = false;
     BalancingOptions balancing;
@@ -96,6 +99,7 @@ class EtcdProcessTest : public testing::Test {
   }
 
   EtcdProcess etcd_{testing::TempDir() + "/etcd"};
+  std::vector<PathKind> paths_;  // of both sides; none: docs/paths.md
   LookService service_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Channel> channel_;
@@ -134,6 +138,24 @@ TEST_F(EtcdProcessTest, ServersComeAndGoAndEtcdToo) {
   ASSERT_TRUE(etcd_.Start());
   auto third = StartServer();
   ASSERT_TRUE(CallUntilServersAre({second->address(), third->address()})) << channel_->Explain();
+}
+
+class EtcdPathTest : public EtcdProcessTest, public testing::WithParamInterface<PathKind> {};
+
+INSTANTIATE_TEST_SUITE_P(Paths, EtcdPathTest, testing::ValuesIn(FabricPaths()),
+                         [](const auto& info) { return std::string(PathKindName(info.param)); });
+
+TEST_P(EtcdPathTest, RegisteredServersAreFoundAndLeave) {
+  paths_ = {GetParam()};
+  ASSERT_TRUE(etcd_.Start());
+  auto first = StartServer();
+  const auto second = StartServer();
+  Open();
+  ASSERT_TRUE(CallUntilServersAre({first->address(), second->address()})) << channel_->Explain();
+  EXPECT_EQ(channel_->path()->kind, GetParam());
+  first.reset();
+  ASSERT_TRUE(CallUntilServersAre({second->address()})) << channel_->Explain();
+  EXPECT_EQ(channel_->path()->kind, GetParam());
 }
 
 // Both sides show certificates. Who trusts another authority learns nothing.

@@ -32,6 +32,7 @@
 #include "rpc/operation/executor.h"
 #include "rpc/server/exported_memory.h"
 #include "rpc/server/server.h"
+#include "rpc/testing/fabric_paths.h"
 #include "rpc/testing/stream_service.h"
 #include "transport/buffer.h"
 #include "transport/network.h"
@@ -112,7 +113,7 @@ class ForkTest : public testing::TestWithParam<PathKind> {
     options.executor = executor;
     options.handover_path = handover_path;
     if (!handover_path.empty()) options.max_sessions = 0;
-    options.executor = executor;
+    options.link.paths = {GetParam()};
     options.link.peer_timeout_ns = 0;  // the machine may be busy
     options.spin_ns = 0;
     auto server = Server::Create(options);
@@ -186,7 +187,7 @@ class ForkTest : public testing::TestWithParam<PathKind> {
   std::optional<ClientReaderWriter<Data, Data>> talk_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Paths, ForkTest, testing::Values(PathKind::kShm, PathKind::kTcp),
+INSTANTIATE_TEST_SUITE_P(Paths, ForkTest, testing::ValuesIn(AllPaths()),
                          [](const auto& info) { return std::string(PathKindName(info.param)); });
 
 TEST_P(ForkTest, CallsOfTheParentsChannelEndAtOnceInTheChild) {

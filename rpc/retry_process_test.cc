@@ -1,6 +1,7 @@
 // Calls that go on while their server is killed and started again, over every path of this machine.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,6 +11,7 @@
 #include "rpc/client/balancing.h"
 #include "rpc/client/channel.h"
 #include "rpc/client/client_connection.h"
+#include "rpc/testing/fabric_paths.h"
 #include "rpc/testing/probe_service.h"
 #include "rpc/testing/retry_service.weft.h"
 #include "rpc/testing/server_process.h"
@@ -17,7 +19,13 @@
 namespace weft::test {
 namespace {
 
-class RetryProcessTest : public testing::TestWithParam<PathKind> {};
+class RetryProcessTest : public testing::TestWithParam<PathKind> {
+ protected:
+  // The servers have it from this process. ofi_tcp is used only where both sides name it.
+  void SetUp() override {
+    setenv("WEFT_PATHS", std::string(PathKindName(GetParam())).c_str(), /*overwrite=*/1);
+  }
+};
 
 // Eight calls are under way at any time; two servers are killed under them, and started again.
 TEST_P(RetryProcessTest, NoneFailsWhileItsServerIsKilledAndComesBack) {
@@ -140,7 +148,7 @@ TEST_P(RetryProcessTest, NoneFailsWhileOneOfManyServersIsKilled) {
   for (const ServerFacts& facts : ServersOf(**channel)) EXPECT_GT(facts.answers_ok, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Paths, RetryProcessTest, testing::Values(PathKind::kShm, PathKind::kTcp),
+INSTANTIATE_TEST_SUITE_P(Paths, RetryProcessTest, testing::ValuesIn(AllPaths()),
                          [](const auto& info) { return std::string(PathKindName(info.param)); });
 
 }  // namespace
