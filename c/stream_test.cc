@@ -107,8 +107,8 @@ struct CHandler {
   void Read(weft_stream_done done) {
     EXPECT_OK(weft_stream_read_start(stream, message, done, this));
   }
-  void Write(weft_stream_done done) {
-    EXPECT_OK(weft_stream_write_start(stream, Bytes(out), 0, done, this));
+  void Write(weft_stream_done done, int last = 0) {
+    EXPECT_OK(weft_stream_write_start(stream, Bytes(out), last, done, this));
   }
 };
 
@@ -122,9 +122,14 @@ void Join(void*, weft_server_call* call) { (new CHandler(call))->Read(JoinNext);
 
 void SplitNext(void* arg, int ok) {
   auto* const self = static_cast<CHandler*>(arg);
-  if (ok == 0 || self->at == self->all.size()) return self->Finish();
+  if (ok == 0 || self->at == self->all.size()) {
+    if (self->at > 0) {
+      EXPECT_EQ(weft_stream_write(self->stream, Bytes("x"), 0), 0);
+    }
+    return self->Finish();
+  }
   self->out = Encoded(self->all.substr(self->at++, 1));
-  self->Write(SplitNext);
+  self->Write(SplitNext, /*last=*/self->at == self->all.size() ? 1 : 0);
 }
 void Split(void*, weft_server_call* call) {
   auto* const self = new CHandler(call);

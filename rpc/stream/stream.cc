@@ -196,7 +196,9 @@ WEFT_INLINE std::byte* Stream::AppendData(size_t bytes, bool last) {
   const MessageSpace frame = connection_->connection()->Append(kCallHeaderBytes + bytes);
   if (frame.data == nullptr) [[unlikely]]
     return nullptr;
-  EncodeData(id_, last ? kLastMessage : 0, sent_++, /*to_opener=*/!is_client_, frame.data);
+  // What says that a server's was the last is its end.
+  const uint16_t flags = last && is_client_ ? kLastMessage : 0;
+  EncodeData(id_, flags, sent_++, /*to_opener=*/!is_client_, frame.data);
   --may_send_.messages;
   may_send_.bytes -= static_cast<int64_t>(bytes);
   if (last) send_ = Send::kDone;

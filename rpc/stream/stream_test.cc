@@ -216,6 +216,19 @@ TEST_F(StreamTest, TheLastMessageCanSayThatItIs) {
   EXPECT_EQ(server_.stream.TryRead(&text), StreamResult::kOver);
 }
 
+// A client ended the connection, for only clients say so on the wire.
+TEST_F(StreamTest, AServersLastMessageIsFollowedByItsEndAlone) {
+  EXPECT_EQ(server_.stream.TryWrite(MakeText(1, 'y'), /*last=*/true), StreamResult::kDone);
+  EXPECT_EQ(server_.stream.TryWrite(MakeText(1, 'z'), /*last=*/false), StreamResult::kOver);
+  ASSERT_EQ(server_.connection.sent.size(), 1u);
+  DataHeader data;
+  ByteSpan message;
+  ASSERT_TRUE(DecodeData(*server_.connection.sent.front(), /*to_opener=*/true, &data, &message));
+  EXPECT_FALSE(data.last);
+  Deliver();
+  EXPECT_EQ(client_.TryRead(), "y");
+}
+
 TEST_F(StreamTest, WhoWaitsGetsTheMessageWithoutAQueue) {
   Text text;
   int reads = 0;
