@@ -1,6 +1,7 @@
 #include "transport/ofi/fabric_library.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstddef>
@@ -39,6 +40,7 @@ class KeptSignalHandlers {
 struct Loaded {
   FabricLibrary library;
   absl::Status status;
+  pid_t process = getpid();  // it may be used by this one alone
 };
 
 absl::Status LoadFailed() {
@@ -90,12 +92,23 @@ Loaded Load() {
 
 const Loaded& LoadOnce() {
   static constinit ProcessWide<Loaded> loaded;
-  return loaded.GetOnce(Load, [] { return Loaded{{}, LostInFork("libfabric")}; });
+  return loaded.GetOnce(Load, [] { return Loaded{{}, LostInFork("libfabric"), getpid()}; });
 }
 
 }  // namespace
 
-absl::Status LoadFabricLibrary() { return LoadOnce().status; }
+// Another thread of the parent may have been anywhere in it: at the moment of a fork one was in its
+// getaddrinfo(3), with a lock of the C library's, and the child's fi_getinfo() waited for ever
+// (glibc 2.36, libfabric 1.17, 2026-11-30).
+absl::Status LoadFabricLibrary() {
+  const Loaded& loaded = LoadOnce();
+  if (loaded.status.ok() && loaded.process != getpid()) {
+    return absl::UnavailableError(
+        "libfabric was started before this process was forked, and a child cannot use it: fork "
+        "before that, start a program by exec, or use the paths shm and tcp");
+  }
+  return loaded.status;
+}
 
 const FabricLibrary& LoadedFabricLibrary() {
   const Loaded& loaded = LoadOnce();

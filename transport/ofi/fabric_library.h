@@ -12,7 +12,8 @@
 //
 // Threads: any. Signal dispositions belong to the process: a signal that comes while the library is
 //   loaded, 10 ms, may meet its handlers, and a sigaction(2) of another thread's then is undone.
-// Lifetime: the process's. Errors: UNAVAILABLE with the loader's words.
+// Lifetime: the process's; in a child of a fork it is not there, for its locks may be another
+//   thread's of the parent. Errors: UNAVAILABLE with the loader's words, or with those.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -35,11 +36,11 @@ struct FabricLibrary {
   decltype(&::fi_strerror) strerror = nullptr;
 };
 
-// Before anything else of libfabric's is used. The same answer each time. The first time starts all
-// providers, and takes 0.3 s and more.
+// Before anything else of libfabric's is used. The same answer each time in one process. The first
+// time starts all providers, and takes 0.3 s and more.
 absl::Status LoadFabricLibrary();
 
-// REQUIRES: LoadFabricLibrary() was OK.
+// REQUIRES: LoadFabricLibrary() was OK, in this process or in its parent.
 const FabricLibrary& LoadedFabricLibrary();
 
 }  // namespace weft
