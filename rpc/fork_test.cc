@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/testing/descriptors.h"
 #include "rpc/client/bulk_call.h"
 #include "rpc/client/call_awaiter.h"
@@ -87,6 +88,13 @@ void ExpectForked(const absl::Status& status) {
   EXPECT_NE(status.message().find("child of fork()"), absl::string_view::npos) << status;
 }
 
+// The machine may be busy, and one of the lab stands still for seconds.
+void BePatient(LinkOptions* link) {
+  link->peer_timeout_ns = 0;
+  link->connect_timeout_ns = 40 * kNsPerSec;
+  link->path_timeout_ns = 20 * kNsPerSec;
+}
+
 bool IsOfLibfabric(PathKind path) { return path == PathKind::kOfiTcp || path == PathKind::kVerbs; }
 
 // A server, a channel to it, and everything that a channel can have, in this process.
@@ -118,7 +126,7 @@ class ForkTest : public testing::TestWithParam<PathKind> {
     if (!handover_path.empty()) options.max_sessions = 0;
     options.link.paths = {GetParam()};
     if (IsOfLibfabric(GetParam())) options.link.paths.push_back(PathInChild());
-    options.link.peer_timeout_ns = 0;  // the machine may be busy
+    BePatient(&options.link);
     options.spin_ns = 0;
     auto server = Server::Create(options);
     EXPECT_TRUE(server.ok()) << server.status();
@@ -132,7 +140,7 @@ class ForkTest : public testing::TestWithParam<PathKind> {
     ChannelOptions options;
     options.engines = engines;
     options.link.paths = {getpid() == first_process ? GetParam() : PathInChild()};
-    options.link.peer_timeout_ns = 0;
+    BePatient(&options.link);
     options.spin_ns = 0;
     auto channel = Channel::Open(address, options);
     EXPECT_TRUE(channel.ok()) << channel.status();
