@@ -60,6 +60,7 @@ int Main(const std::vector<std::string>& arguments) {
   if (cpus.empty()) return FailWith("this process may run on no processor", 1);
   options->client_cpu = cpus.front();
   options->server_cpu = cpus.back();
+  options->cpus = cpus;
   const double before_ns = CoreToCoreNs(options->client_cpu, options->server_cpu);
   if (!PinThisThread(options->client_cpu).ok()) return FailWith("cannot pin to a processor", 1);
   ScaleReport report;

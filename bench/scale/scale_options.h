@@ -26,6 +26,7 @@ struct ScaleOptions {
   // Not on the command line: where both sides run. The same where there is one processor only.
   int client_cpu = 0;
   int server_cpu = 0;
+  std::vector<int> cpus = {};  // all that there are; one at least
 };
 
 inline constexpr const char* kScalePrograms[] = {"connections", "engines", "idle",      "overload",
@@ -46,7 +47,8 @@ inline constexpr char kScaleUsage[] =
     "  overload       a server that is offered three times what it can do: without a limit, with\n"
     "                 a fixed one, with the adaptive one; over the first path only\n"
     "  servers        a server with one engine, with two and with four, each with a client of its\n"
-    "                 own: processor time of a call\n"
+    "                 own, on one processor and on all: processor time of a call, calls in a\n"
+    "                 second; and until engines that became uneven are even again\n"
     "  threads        64 B calls of one, 4 and 16 threads that block on one channel, with an "
     "engine\n"
     "                 that the callers drive, and with one that has a thread\n"
@@ -56,7 +58,7 @@ inline constexpr char kScaleUsage[] =
     "  wakeup         what a sleeping server adds to a round trip, beside what an eventfd takes\n"
     "                 (default: all of them)\n"
     "\n"
-    "  --quick        about 45 seconds in all\n"
+    "  --quick        about a minute in all\n"
     "  --paths LIST   which paths, separated by commas (default: shm,tcp)\n"
     "  --connections N  how many (default: 1000)\n"
     "  --repeat N     rounds; the results are medians over them (default: 5, with --quick 3)\n"

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 namespace weft::bench {
 namespace {
@@ -13,11 +14,30 @@ std::string GoalOf(const ScaleRow& row) {
   return "";
 }
 
+bool HasGoal(const ScaleRow& row) { return row.at_most || row.at_least; }
+
+bool IsMet(const ScaleRow& row) {
+  return (!row.at_most || row.value <= *row.at_most) &&
+         (!row.at_least || row.value >= *row.at_least);
+}
+
 std::string VerdictOn(const ScaleRow& row) {
-  if (!row.at_most && !row.at_least) return "";
-  const bool met =
-      (!row.at_most || row.value <= *row.at_most) && (!row.at_least || row.value >= *row.at_least);
-  return met ? "met" : "missed";
+  if (!HasGoal(row)) return "";
+  return IsMet(row) ? "met" : "missed";
+}
+
+// "goals: 2 of 31 missed: scale.shm.many.p50_ratio, ..."
+std::string GoalsOf(const std::vector<ScaleRow>& rows) {
+  size_t goals = 0;
+  std::vector<std::string> missed;
+  for (const ScaleRow& row : rows) {
+    goals += HasGoal(row);
+    if (!IsMet(row)) missed.push_back(row.metric);
+  }
+  if (goals == 0) return "goals: none\n";
+  if (missed.empty()) return absl::StrFormat("goals: all %d met\n", goals);
+  return absl::StrFormat("goals: %d of %d missed: %s\n", missed.size(), goals,
+                         absl::StrJoin(missed, ", "));
 }
 
 }  // namespace
@@ -36,7 +56,7 @@ std::string ScaleReport::ToTable() const {
     table += line + "\n";
   }
   for (const std::string& note : notes_) table += note + "\n";
-  return table;
+  return table + GoalsOf(rows_);
 }
 
 std::string ScaleReport::ToJsonLines() const {

@@ -27,6 +27,7 @@ class ScaleReport {
   void Fail(std::string text);
 
   bool complete() const { return complete_; }
+  // The rows, what a person has to know, and last the goals that were missed, by their metrics.
   std::string ToTable() const;
   // {"metric": "...", "value": ...}
   std::string ToJsonLines() const;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -17,6 +18,7 @@
 #include "bench/perf/ends/echo_service.h"
 #include "bench/perf/ends/polled_server.h"
 #include "bench/perf/ends/run_clock.h"
+#include "core/cache_line.h"
 #include "core/clock.h"
 #include "core/status.h"
 #include "core/strings.h"
@@ -31,6 +33,11 @@ namespace {
 constexpr std::array<uint32_t, 3> kEngines = {1, 2, 4};
 // Of one engine's processor time for a call.
 constexpr double kMostGrowth = 1.05;
+// Of as many times one engine's calls in a second.
+constexpr double kLeastScaling = 0.9;
+// The leg with a word that all engines write is of so many: then each has a processor on any
+// machine with two.
+constexpr uint32_t kEnginesWithWord = 2;
 constexpr uint32_t kCallBytes = 64;
 constexpr uint32_t kOutstanding = 64;
 constexpr uint64_t kMostEveningNs = 60 * kNsPerSec;  // then something is wrong
@@ -53,7 +60,9 @@ void SleepFor(double seconds) {
 // One client, whose calls go on by themselves.
 class Load {
  public:
-  absl::Status Open(const std::string& address, PathKind path, int cpu) {
+  // `server_engine`: which of the server's.
+  absl::Status Open(const std::string& address, PathKind path, int cpu,
+                    uint32_t server_engine = kAnyEngine) {
     EngineOptions options;
     options.drive = EngineOptions::Drive::kOwnThread;
     options.spin_ns = 0;
@@ -61,6 +70,7 @@ class Load {
     WEFT_ASSIGN_OR_RETURN(engine_, OpenNetworkEngine(options));
     ChannelOptions channel;
     channel.link = OnlyPath(path);
+    channel.link.server_engine = server_engine;
     WEFT_ASSIGN_OR_RETURN(channel_, Channel::Open(*engine_, address, channel));
     stub_ = std::make_unique<Perf::Stub>(*channel_);
     calls_ = std::make_unique<CallLoops>(stub_.get(), kOutstanding, kCallBytes);
@@ -96,38 +106,58 @@ uint64_t FinishedBy(std::vector<Load>* loads) {
   return finished;
 }
 
+// Counts calls in one word, whatever engine they are on.
+class CountingService final : public EchoService {
+ public:
+  absl::Status Echo(ServerContext& context, const EchoMessage& request,
+                    EchoMessage* reply) override {
+    count_.fetch_add(1, std::memory_order_relaxed);
+    return EchoService::Echo(context, request, reply);
+  }
+
+ private:
+  alignas(kCacheLineBytes) std::atomic<uint64_t> count_{0};
+};
+
 // How the engines that answer are spread over servers.
 struct Shape {
   uint32_t servers = 1;
   uint32_t engines = 1;  // of each server
 };
 
-absl::StatusOr<std::unique_ptr<Server>> EchoServerWith(uint32_t engines, PathKind path,
-                                                       const std::array<int, 2>& cpus,
+// The processors of pairs: the first is on the first of these, and when all have one it begins
+// again.
+using Cpus = std::vector<int>;
+
+// The server of the pairs from `first_pair` on.
+absl::StatusOr<std::unique_ptr<Server>> EchoServerWith(uint32_t engines, size_t first_pair,
+                                                       PathKind path, const Cpus& cpus,
                                                        EchoService* service) {
   ServerOptions options;
   options.link = OnlyPath(path);
   options.engines = engines;
   options.max_sessions = 0;
   options.spin_ns = 0;
-  for (uint32_t i = 0; i < engines; ++i) options.cpus.push_back(cpus[i % 2]);
+  for (uint32_t i = 0; i < engines; ++i) {
+    options.cpus.push_back(cpus[(first_pair + i) % cpus.size()]);
+  }
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Server> server, Server::Create(options));
   WEFT_RETURN_IF_ERROR(server->AddService(service));
   WEFT_RETURN_IF_ERROR(server->Listen(kAnyPort));
   return server;
 }
 
-absl::StatusOr<Cost> CostWith(Shape shape, PathKind path, const std::array<int, 2>& cpus,
+absl::StatusOr<Cost> CostWith(Shape shape, PathKind path, const Cpus& cpus, EchoService* service,
                               const ScaleOptions& options) {
-  EchoService service;
   std::vector<std::unique_ptr<Server>> servers(shape.servers);
   std::vector<Load> loads(shape.servers * shape.engines);
   for (size_t i = 0; i < loads.size(); ++i) {
     std::unique_ptr<Server>& server = servers[i / shape.engines];
     if (server == nullptr) {
-      WEFT_ASSIGN_OR_RETURN(server, EchoServerWith(shape.engines, path, cpus, &service));
+      WEFT_ASSIGN_OR_RETURN(server, EchoServerWith(shape.engines, i, path, cpus, service));
     }
-    WEFT_RETURN_IF_ERROR(loads[i].Open(server->address(), path, cpus[(i + 1) % 2]));
+    WEFT_RETURN_IF_ERROR(loads[i].Open(server->address(), path, cpus[i % cpus.size()],
+                                       static_cast<uint32_t>(i % shape.engines)));
   }
   for (const std::unique_ptr<Server>& server : servers) {
     for (const ServerStats& stats : server->stats_by_engine()) {
@@ -151,51 +181,160 @@ absl::StatusOr<Cost> CostWith(Shape shape, PathKind path, const std::array<int, 
   return Cost{cpu_ns / calls, calls * kNsPerSec / elapsed_ns};
 }
 
+// A server with several engines, and as many servers with one.
+struct Compared {
+  Cost one;
+  Cost many;
+};
+
+absl::StatusOr<Compared> Compare(uint32_t engines, PathKind path, const Cpus& cpus, bool many_first,
+                                 const ScaleOptions& options) {
+  EchoService service;
+  Compared compared;
+  for (const bool is_many : {many_first, !many_first}) {
+    const Shape shape =
+        is_many ? Shape{.servers = engines, .engines = 1} : Shape{.servers = 1, .engines = engines};
+    Cost& cost = is_many ? compared.many : compared.one;
+    WEFT_ASSIGN_OR_RETURN(cost, CostWith(shape, path, cpus, &service, options));
+  }
+  return compared;
+}
+
+// What the rounds have of one number of engines.
+struct Series {
+  std::vector<double> cpu_ns, cpu_ratio, shared;  // all on one processor
+  std::vector<double> spread_cpu_ns, spread_cpu_ratio, spread_shared, spread_word;
+  std::vector<double> rate, rate_ratio, rate_shared;  // spread
+};
+
+// `of_one`: one pair. It has a processor of its own in any case.
+absl::Status MeasureEngines(uint32_t engines, const Cost& of_one, PathKind path, const Cpus& cpus,
+                            bool many_first, const ScaleOptions& options, Series* series) {
+  WEFT_ASSIGN_OR_RETURN(const Compared together,
+                        Compare(engines, path, {cpus.front()}, many_first, options));
+  series->cpu_ns.push_back(together.one.cpu_ns);
+  series->cpu_ratio.push_back(together.one.cpu_ns / of_one.cpu_ns);
+  series->shared.push_back(together.one.cpu_ns / together.many.cpu_ns);
+  if (cpus.size() == 1) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const Compared spread, Compare(engines, path, cpus, many_first, options));
+  series->spread_cpu_ns.push_back(spread.one.cpu_ns);
+  series->spread_cpu_ratio.push_back(spread.one.cpu_ns / of_one.cpu_ns);
+  series->spread_shared.push_back(spread.one.cpu_ns / spread.many.cpu_ns);
+  series->rate.push_back(spread.one.per_s / 1e6);
+  series->rate_ratio.push_back(spread.one.per_s / (engines * of_one.per_s));
+  series->rate_shared.push_back(spread.one.per_s / spread.many.per_s);
+  if (engines != kEnginesWithWord) return absl::OkStatus();
+  CountingService counting;
+  const Shape one_server = {.servers = 1, .engines = engines};
+  WEFT_ASSIGN_OR_RETURN(const Cost with_word, CostWith(one_server, path, cpus, &counting, options));
+  series->spread_word.push_back(with_word.cpu_ns / spread.one.cpu_ns);
+  return absl::OkStatus();
+}
+
+std::string EnginesOn(uint32_t engines, size_t cpus) {
+  return StrCat(engines, engines == 1 ? " engine on " : " engines on ",
+                cpus == 1 ? std::string("one processor") : StrCat(cpus, " processors"));
+}
+
+void AddTogether(const std::string& name, uint32_t engines, const Series& series,
+                 ScaleReport* report) {
+  const std::string stem = StrCat("scale.", name, ".server_engines_", engines, ".");
+  const std::string what = StrCat(name, ": ", EnginesOn(engines, 1), ": ");
+  report->Add({stem + "cpu_ns",
+               what + "time of a call, both sides",
+               MedianOf(series.cpu_ns),
+               "ns",
+               {},
+               {}});
+  if (engines == 1) return;
+  report->Add({stem + "cpu_ratio",
+               what + "the same / with one engine",
+               MedianOf(series.cpu_ratio),
+               "",
+               kMostGrowth,
+               {}});
+  report->Add({stem + "shared_ratio",
+               StrCat(what, "the same / with ", engines, " servers"),
+               MedianOf(series.shared),
+               "",
+               kMostGrowth,
+               {}});
+}
+
+// On `cpus` processors.
+void AddSpread(const std::string& name, uint32_t engines, size_t cpus, const Series& series,
+               ScaleReport* report) {
+  const std::string stem = StrCat("scale.", name, ".server_engines_", engines, ".");
+  // Where pairs take turns the caches are in the time of a call, and no rate can grow with them.
+  const bool have_one_each = engines <= cpus;
+  const std::string on = EnginesOn(engines, std::min<size_t>(engines, cpus));
+  const std::string what = StrCat(name, ": ", on, have_one_each ? ": " : ", too few: ");
+  const std::string servers = StrCat(engines, " servers");
+  report->Add({stem + "Mper_s", what + "calls", MedianOf(series.rate), "M/s", {}, {}});
+  if (engines == 1) return;
+  ScaleRow rate_ratio = {stem + "rate_ratio",
+                         StrCat(what, "the same / ", engines, " times with one"),
+                         MedianOf(series.rate_ratio),
+                         "",
+                         {},
+                         {}};
+  if (have_one_each) rate_ratio.at_least = kLeastScaling;
+  report->Add(std::move(rate_ratio));
+  report->Add({stem + "rate_shared_ratio",
+               StrCat(what, "the same / with ", servers),
+               MedianOf(series.rate_shared),
+               "",
+               {},
+               {}});
+  report->Add({stem + "spread_cpu_ns",
+               what + "time of a call",
+               MedianOf(series.spread_cpu_ns),
+               "ns",
+               {},
+               {}});
+  ScaleRow cpu_ratio = {stem + "spread_cpu_ratio",
+                        what + "the same / with one engine",
+                        MedianOf(series.spread_cpu_ratio),
+                        "",
+                        {},
+                        {}};
+  if (have_one_each) cpu_ratio.at_most = kMostGrowth;
+  report->Add(std::move(cpu_ratio));
+  report->Add({stem + "spread_shared_ratio",
+               StrCat(what, "the same / with ", servers),
+               MedianOf(series.spread_shared),
+               "",
+               kMostGrowth,
+               {}});
+  if (engines != kEnginesWithWord) return;
+  report->Add({stem + "spread_word_ratio",
+               what + "the same, with a shared word / without",
+               MedianOf(series.spread_word),
+               "",
+               {},
+               {}});
+}
+
 absl::Status MeasurePath(PathKind path, const ScaleOptions& options, ScaleReport* report) {
-  const std::array<int, 2> together = {options.server_cpu, options.server_cpu};
-  const std::array<int, 2> apart = {options.server_cpu, options.client_cpu};
-  std::array<std::vector<double>, kEngines.size()> costs, rates, growths, shared;
+  std::array<Series, kEngines.size()> series;
+  Cpus cpus = options.cpus;
   for (int round = 0; round < options.rounds; ++round) {
-    double of_one = 0;
-    for (size_t i = 0; i < kEngines.size(); ++i) {
-      const Shape one_server = {.servers = 1, .engines = kEngines[i]};
-      WEFT_ASSIGN_OR_RETURN(const Cost cost, CostWith(one_server, path, together, options));
-      WEFT_ASSIGN_OR_RETURN(const Cost spread, CostWith(one_server, path, apart, options));
-      if (i == 0) of_one = cost.cpu_ns;
-      costs[i].push_back(cost.cpu_ns);
-      rates[i].push_back(spread.per_s / 1e6);
-      growths[i].push_back(cost.cpu_ns / of_one);
-      if (i == 0) continue;
-      const Shape many = {.servers = kEngines[i], .engines = 1};
-      WEFT_ASSIGN_OR_RETURN(const Cost alone, CostWith(many, path, together, options));
-      shared[i].push_back(cost.cpu_ns / alone.cpu_ns);
+    EchoService service;
+    const Cpus first = {cpus.front()};
+    WEFT_ASSIGN_OR_RETURN(const Cost of_one, CostWith(Shape{}, path, first, &service, options));
+    series[0].cpu_ns.push_back(of_one.cpu_ns);
+    series[0].rate.push_back(of_one.per_s / 1e6);
+    for (size_t i = 1; i < kEngines.size(); ++i) {
+      WEFT_RETURN_IF_ERROR(
+          MeasureEngines(kEngines[i], of_one, path, cpus, round % 2 == 1, options, &series[i]));
     }
+    // Each processor in turn: they need not be equally fast.
+    std::rotate(cpus.begin(), cpus.begin() + 1, cpus.end());
   }
   const std::string name(PathKindName(path));
   for (size_t i = 0; i < kEngines.size(); ++i) {
-    const std::string stem = StrCat("scale.", name, ".server_engines_", kEngines[i], ".");
-    const std::string what =
-        StrCat(name, ": a server with ", kEngines[i], kEngines[i] == 1 ? " engine" : " engines");
-    report->Add({stem + "Mper_s", StrCat(what, ": calls"), MedianOf(rates[i]), "M/s", {}, {}});
-    report->Add({stem + "cpu_ns",
-                 StrCat(what, ": processor time of a call, both sides"),
-                 MedianOf(costs[i]),
-                 "ns",
-                 {},
-                 {}});
-    if (i == 0) continue;
-    report->Add({stem + "cpu_ratio",
-                 StrCat(what, ": the same / with one engine"),
-                 MedianOf(growths[i]),
-                 "",
-                 kMostGrowth,
-                 {}});
-    report->Add({stem + "shared_ratio",
-                 StrCat(what, ": the same / with ", kEngines[i], " servers of one engine"),
-                 MedianOf(shared[i]),
-                 "",
-                 kMostGrowth,
-                 {}});
+    AddTogether(name, kEngines[i], series[i], report);
+    if (i == 0 || cpus.size() > 1) AddSpread(name, kEngines[i], cpus.size(), series[i], report);
   }
   return absl::OkStatus();
 }
@@ -263,6 +402,7 @@ absl::StatusOr<Evening> EvenAfter(uint64_t rebalance_us, PathKind path,
 absl::Status MeasureUneven(PathKind path, const ScaleOptions& options, ScaleReport* report) {
   const std::array<int, 2> apart = {options.server_cpu, options.client_cpu};
   constexpr uint64_t kRebalanceUs = 50'000;  // a twentieth of the default, for the report's time
+  const uint64_t default_us = ServerOptions().rebalance_us;
   std::vector<double> uneven, even, ratios, times, fuller;
   for (int round = 0; round < options.rounds; ++round) {
     WEFT_ASSIGN_OR_RETURN(const Evening without, EvenAfter(0, path, apart, options));
@@ -273,6 +413,8 @@ absl::Status MeasureUneven(PathKind path, const ScaleOptions& options, ScaleRepo
     times.push_back(with.after_ms);
     fuller.push_back(with.fuller);
   }
+  // Once: it takes seconds, and they are the looks'.
+  WEFT_ASSIGN_OR_RETURN(const Evening by_default, EvenAfter(default_us, path, apart, options));
   const std::string name(PathKindName(path));
   const std::string stem = StrCat("scale.", name, ".uneven.");
   const std::string what = StrCat(name, ": two engines, and one's clients have left: ");
@@ -283,8 +425,14 @@ absl::Status MeasureUneven(PathKind path, const ScaleOptions& options, ScaleRepo
                {},
                {}});
   report->Add({stem + "even_ms",
-               what + "until they are even, looks 50 ms apart",
+               StrCat(what, "until they are even, looks ", kRebalanceUs / 1000, " ms apart"),
                MedianOf(times),
+               "ms",
+               {},
+               {}});
+  report->Add({stem + "default_even_ms",
+               StrCat(what, "the same, looks ", default_us / 1000, " ms apart (the default), once"),
+               by_default.after_ms,
                "ms",
                {},
                {}});
@@ -297,6 +445,10 @@ absl::Status MeasureUneven(PathKind path, const ScaleOptions& options, ScaleRepo
 }  // namespace
 
 void MeasureServers(const ScaleOptions& options, ScaleReport* report) {
+  if (options.cpus.size() < kEngines.back()) {
+    report->Note(StrCat("servers: there are ", options.cpus.size(), " processors for ",
+                        kEngines.back(), " engines: their rate is at most that of so many"));
+  }
   for (const PathKind path : options.paths) {
     absl::Status status = MeasurePath(path, options, report);
     if (status.ok()) status = MeasureUneven(path, options, report);
