@@ -2,6 +2,7 @@
 // a server with one of them does. The engines are more than this machine has processors.
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -100,6 +101,18 @@ bool IsInternet(int socket) {
 int CountListening() {
   const std::vector<int> sockets = ListeningSockets();
   return static_cast<int>(std::count_if(sockets.begin(), sockets.end(), IsInternet));
+}
+
+// Where it may run, ascending.
+std::vector<int> CpusOfThisThread() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  EXPECT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
+  }
+  return cpus;
 }
 
 class EnginesTest : public testing::Test {
@@ -566,12 +579,21 @@ TEST_F(EnginesLimitsTest, EachEngineHasRoomForTheLargestRequest) {
   for (const auto& channel : channels_) ExpectEcho(*channel, 140'000);
 }
 
-// Each has a processor of its own, or all the same one.
+// Handlers run on their engine's thread, and see where that may run.
 TEST_F(EnginesTest, EnginesMayBePinned) {
-  ServerOptions options = WithEngines(3);
-  options.cpus = {0, -1, 0};
+  const std::vector<int> all = CpusOfThisThread();
+  ServerOptions options = WithEngines(4);
+  options.cpus = {all.front(), -1, all.back(), all.front()};
+  std::vector<int> seen;  // written by a handler for which this thread waits
+  service_.on_echo = [&seen] { seen = CpusOfThisThread(); };
   Serve(options);
-  for (int i = 0; i < 3; ++i) ExpectEcho(*Open(PathKind::kShm), 100);
+  for (uint32_t engine = 0; engine < 4; ++engine) {
+    ChannelOptions channel;
+    channel.link.server_engine = engine;
+    ExpectEcho(*Open(PathKind::kShm, channel), 100);
+    const int cpu = options.cpus[engine];
+    EXPECT_EQ(seen, cpu < 0 ? all : std::vector<int>({cpu})) << "engine " << engine;
+  }
 }
 
 TEST_F(EnginesTest, ClientsProveThemselvesToEachEngine) {
