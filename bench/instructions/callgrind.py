@@ -3,8 +3,8 @@ import collections
 import re
 
 # Parts of Weft, in the order of a table. What is not ours follows.
-OURS = ["rpc client", "rpc server", "rpc shared", "generated code", "framing", "engine",
-        "transport", "core", "abseil"]
+OURS = ["rpc client", "rpc server", "rpc shared", "C interface", "generated code", "framing",
+        "engine", "transport", "core", "abseil"]
 OTHERS = ["protobuf", "libfabric", "C library", "C++ library", "benchmark"]
 
 # The object a function is in, if it is not the program itself.
@@ -21,7 +21,8 @@ _FILES = [
     (re.compile(r"\.weft\.(h|cc)$"), "generated code"),
     (re.compile(r"\.pb\.(h|cc)$|google/protobuf/"), "protobuf"),
     (re.compile(r"^bench/"), "benchmark"),
-    (re.compile(r"^rpc/(client/|operation/blocked_caller)"), "rpc client"),
+    (re.compile(r"^c/"), "C interface"),
+    (re.compile(r"^rpc/(client/|naming/|operation/blocked_caller)"), "rpc client"),
     (re.compile(r"^rpc/server/"), "rpc server"),
     (re.compile(r"^rpc/"), "rpc shared"),
     (re.compile(r"^transport/framing/"), "framing"),
@@ -45,7 +46,7 @@ def part_of(obj, path, function):
     for pattern, part in _OBJECTS:
         if pattern.search(obj):
             return part
-    if "weft::bench::Ends" in function:
+    if "weft::bench::Ends" in function or "weft::bench::CEnds" in function:
         return "benchmark"  # its callbacks, inside of our wrapper for callables
     path = re.sub(r"^/proc/self/cwd/(\./)?(bazel-out/[^/]+/bin/)?", "", path)
     for pattern, part in _FILES:

@@ -80,6 +80,10 @@ class Parts(unittest.TestCase):
         self.assertEqual(self.part("rpc/server/server_call.cc"), "rpc server")
         self.assertEqual(self.part("./rpc/wire/frame.h"), "rpc shared")
 
+    def test_the_c_interface_is_a_part_of_its_own(self):
+        self.assertEqual(self.part("c/channel.cc", "weft_call_start"), "C interface")
+        self.assertEqual(self.part("core/slab.h"), "core")
+
     def test_generated_code_is_ours_or_protobufs(self):
         self.assertEqual(self.part("bazel-out/k8-opt/bin/bench/rpc/echo.weft.cc"),
                          "generated code")

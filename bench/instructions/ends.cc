@@ -1,11 +1,13 @@
 #include "bench/instructions/ends.h"
 
+#include <array>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "bench/instructions/c_ends.h"
 #include "bench/instructions/registrations.h"
 #include "bench/perf/ends/polled_server.h"
 #include "bench/rpc/echo.pb.h"
@@ -13,6 +15,8 @@
 #include "bench/rpc/echo_service.h"
 #include "core/check.h"
 #include "core/status.h"
+#include "core/strings.h"
+#include "rpc/client/balancing.h"
 #include "rpc/client/channel.h"
 #include "rpc/server/server.h"
 #include "transport/engine.h"
@@ -71,14 +75,14 @@ class SharedThread final : public Transport {
 class Ends::Impl {
  public:
   absl::Status Open(PathKind path) {
+    path_ = path;
     LinkOptions link = OnlyPath(path);
     // Under valgrind everything takes fifty times as long.
     link.connect_timeout_ns = 60 * kNsPerSec;
     link.path_timeout_ns = 30 * kNsPerSec;
     link.peer_timeout_ns = 0;
-    ServerOptions server_options;
-    server_options.link = link;
-    WEFT_ASSIGN_OR_RETURN(server_, PolledServer::Open(&service_, server_options));
+    server_options_.link = link;
+    WEFT_ASSIGN_OR_RETURN(server_, PolledServer::Open(&service_, server_options_));
 
     EngineOptions client_drive;
     client_drive.drive = EngineOptions::Drive::kCaller;
@@ -94,10 +98,9 @@ class Ends::Impl {
               return std::unique_ptr<Transport>(
                   std::make_unique<SharedThread>(std::move(network), [this] { OnClientIdle(); }));
             }));
-    ChannelOptions channel_options;
-    channel_options.link = link;
+    channel_options_.link = link;
     WEFT_ASSIGN_OR_RETURN(channel_,
-                          Channel::Open(*client_engine_, server_.address(), channel_options));
+                          Channel::Open(*client_engine_, server_.address(), channel_options_));
     stub_ = std::make_unique<Echo::Stub>(*channel_);
     messages_.request.set_payload(std::string(kCallBytes, 'x'));
     static_assert(sizeof(EchoRecordLayout) == kCallBytes);
@@ -108,6 +111,7 @@ class Ends::Impl {
   ~Impl() {
     talk_.reset();
     sink_.reset();
+    balanced_.reset();
     channel_.reset();
     client_engine_.reset();
   }
@@ -119,6 +123,27 @@ class Ends::Impl {
   Turns CallByCallback(uint64_t calls, uint64_t outstanding, Bodies bodies) {
     return bodies == Bodies::kMessages ? CallByCallback(messages_, calls, outstanding)
                                        : CallByCallback(structs_, calls, outstanding);
+  }
+
+  Turns CallBalanced(uint64_t calls) {
+    // Before what is measured: these are the calls that warm up.
+    if (balanced_ == nullptr) WEFT_CHECK(OpenBalancedChannel().ok());
+    turns_ = {};
+    if (messages_.replies.empty()) messages_.replies.resize(1);
+    for (uint64_t i = 0; i < calls; ++i) {
+      WEFT_CHECK(balanced_stub_->Call(messages_.request, &messages_.replies[0]).ok());
+    }
+    turns_.all += calls;
+    return turns_;
+  }
+
+  Turns CallByC(uint64_t calls, uint64_t outstanding) {
+    if (c_ends_ == nullptr) {
+      absl::StatusOr<std::unique_ptr<CEnds>> opened = CEnds::Open(path_);
+      WEFT_CHECK(opened.ok());
+      c_ends_ = *std::move(opened);
+    }
+    return c_ends_->CallByCallback(calls, outstanding);
   }
 
   Turns CallByCoroutine(uint64_t calls) {
@@ -175,6 +200,20 @@ class Ends::Impl {
   }
 
  private:
+  // Two servers more, on the engine of the first.
+  absl::Status OpenBalancedChannel() {
+    std::string target = StrCat("list:", server_.address());
+    for (std::unique_ptr<Server>& server : more_servers_) {
+      WEFT_ASSIGN_OR_RETURN(server, Server::Create(*server_.engine, server_options_));
+      WEFT_RETURN_IF_ERROR(server->AddService(&service_));
+      WEFT_RETURN_IF_ERROR(server->Listen(kAnyPort));
+      target += "," + server->address();
+    }
+    WEFT_ASSIGN_OR_RETURN(balanced_, OpenBalanced(*client_engine_, target, channel_options_));
+    balanced_stub_ = std::make_unique<Echo::Stub>(*balanced_);
+    return absl::OkStatus();
+  }
+
   // The method for these: blocking, or with a callback.
   template <class... Rest>
   auto Call(const EchoMessage& request, EchoMessage* reply, Rest&&... rest) {
@@ -241,12 +280,19 @@ class Ends::Impl {
     turns_.idle += work == 0;
   }
 
+  PathKind path_ = PathKind::kShm;
+  ServerOptions server_options_;
+  ChannelOptions channel_options_;
   EchoService service_;
   PolledServer server_;
+  std::array<std::unique_ptr<Server>, 2> more_servers_;  // of the balanced channel
   std::unique_ptr<EngineCore> client_engine_;
   Transport* client_network_ = nullptr;  // of it
   std::unique_ptr<Channel> channel_;
   std::unique_ptr<Echo::Stub> stub_;
+  std::unique_ptr<Channel> balanced_;
+  std::unique_ptr<Echo::Stub> balanced_stub_;
+  std::unique_ptr<CEnds> c_ends_;  // others, which nothing of the above belongs to
   std::optional<ClientReaderWriter<EchoMessage, EchoMessage>> talk_;
   std::optional<ClientWriter<EchoMessage>> sink_;
   EchoMessage streamed_;
@@ -270,6 +316,10 @@ Turns Ends::CallBlocking(uint64_t calls, Bodies bodies) {
 }
 Turns Ends::CallByCallback(uint64_t calls, uint64_t outstanding, Bodies bodies) {
   return impl_->CallByCallback(calls, outstanding, bodies);
+}
+Turns Ends::CallBalanced(uint64_t calls) { return impl_->CallBalanced(calls); }
+Turns Ends::CallByC(uint64_t calls, uint64_t outstanding) {
+  return impl_->CallByC(calls, outstanding);
 }
 Turns Ends::CallByCoroutine(uint64_t calls) { return impl_->CallByCoroutine(calls); }
 Turns Ends::StreamPingPong(uint64_t messages) { return impl_->StreamPingPong(messages); }

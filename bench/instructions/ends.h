@@ -33,8 +33,12 @@ class Ends {
   // `calls` calls, one after the other, by a thread that waits for each; it drives the client's
   // engine meanwhile. Aborts if one fails.
   Turns CallBlocking(uint64_t calls, Bodies bodies = Bodies::kMessages);
+  // The same over a channel of OpenBalanced() with three servers, the policy being the default one.
+  Turns CallBalanced(uint64_t calls);
   // `calls` calls by callbacks, `outstanding` at a time: each one that ends starts the next.
   Turns CallByCallback(uint64_t calls, uint64_t outstanding, Bodies bodies = Bodies::kMessages);
+  // The same by the C interface, at both ends (bench/instructions/c_ends.h).
+  Turns CallByC(uint64_t calls, uint64_t outstanding);
   // `calls` calls, one after the other, by a coroutine.
   Turns CallByCoroutine(uint64_t calls);
   // `messages` there and back on one stream, one after the other, by a thread that waits for each.

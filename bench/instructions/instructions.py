@@ -9,8 +9,10 @@ the kernel decides when something arrives, nearly so). A column is one way to ca
 what Weft itself takes at both ends. Turns of an engine that find nothing to do are not work of
 a call: what they cost is measured apart and taken off, the table says how many there were.
 "With structs": messages of fixed layout, without protobuf (rpc/layout/method_layouts.h), blocking
-and by callback. "Stream": messages of a stream, there and back one after the other, or one way. "One-way method":
-messages to one, each handed over before the next.
+and by callback. "Balanced": blocking, over a channel with three servers (OpenBalanced()). "By C":
+by callback, with the C interface at both ends; bytes, so without protobuf. "Stream": messages of
+a stream, there and back one after the other, or one way. "One-way method": messages to one, each
+handed over before the next.
 """
 import argparse
 import json
@@ -26,6 +28,8 @@ from callgrind import OURS, OTHERS
 WAYS = [("one blocking", "blocking", 1), ("one by callback", "callback", 1),
         ("one by coroutine", "coroutine", 1), ("64 by callback", "callback", 64),
         ("one with structs", "blocking_struct", 1), ("64 with structs", "callback_struct", 64),
+        ("one balanced", "balanced", 1), ("one by C", "c_callback", 1),
+        ("64 by C", "c_callback", 64),
         ("stream there, back", "stream", 1), ("stream one way", "stream_one_way", 1),
         ("one-way method", "one_way", 1)]
 

@@ -1,5 +1,6 @@
 // measured_calls PATH FORM OUTSTANDING CALLS: what tools count the instructions of. FORM is
-// blocking, callback, either with "_struct" for structs of fixed layout, coroutine, stream
+// blocking, callback, either with "_struct" for structs of fixed layout, balanced (blocking, over
+// three servers), c_callback (by the C interface at both ends), coroutine, stream
 // (messages there and back), stream_one_way, one_way (messages to a one-way method), or idle. Warms
 // up, then does CALLS calls (idle: turns) inside weft_measured_work(), the function in which
 // callgrind collects; prints one line of facts:
@@ -23,6 +24,10 @@ struct Work {
 weft::bench::Turns Do(weft::bench::Ends& ends, const Work& work) {
   using weft::bench::Bodies;
   if (std::strcmp(work.form, "idle") == 0) return ends.Idle(work.calls);
+  if (std::strcmp(work.form, "balanced") == 0) return ends.CallBalanced(work.calls);
+  if (std::strcmp(work.form, "c_callback") == 0) {
+    return ends.CallByC(work.calls, work.outstanding);
+  }
   if (std::strcmp(work.form, "coroutine") == 0) return ends.CallByCoroutine(work.calls);
   if (std::strcmp(work.form, "stream") == 0) return ends.StreamPingPong(work.calls);
   if (std::strcmp(work.form, "stream_one_way") == 0) return ends.StreamOneWay(work.calls);
