@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <sstream>
@@ -28,6 +29,7 @@ namespace weft::test {
 namespace {
 
 constexpr uint32_t kEngines = 2;
+constexpr int kWarmUps = 20;
 constexpr int kRounds = 5;
 constexpr int kCalls = 50;  // of each, in a round
 
@@ -35,6 +37,7 @@ constexpr int kCalls = 50;  // of each, in a round
 struct alignas(2 * kCacheLineBytes) OfEngine {
   uint64_t calls = 0;
   std::vector<UnaryCall<Data, Data>> held;
+  std::atomic<size_t> holding = 0;  // held.size(), for the client
 };
 
 class ApartService final : public Probe::Service {
@@ -47,7 +50,9 @@ class ApartService final : public Probe::Service {
   }
   void StartHold(UnaryCall<Data, Data> call) override {
     OfEngine& own = of_engines[call.context().path().server_engine];
+    ++own.calls;
     own.held.push_back(std::move(call));
+    own.holding = own.held.size();
   }
 
   bool counts_all = false;
@@ -143,7 +148,7 @@ class EnginesApartTest : public testing::TestWithParam<PathKind> {
     Hand first(works[0]);
     Hand second(works[1]);
     // Everything has its memory.
-    for (int i = 0; i < 20; ++i) {
+    for (int i = 0; i < kWarmUps; ++i) {
       first.Work();
       second.Work();
     }
@@ -193,6 +198,46 @@ TEST_P(EnginesApartTest, CallsOfOneChannelsEnginesWriteNothingInCommon) {
   channels_.push_back(Open(options));
   Look({[this] { Echo(*channels_[0]); }, [this] { Echo(*channels_[0]); }});
   EXPECT_EQ(lines_->shared(), std::vector<std::string>());
+}
+
+// What counts calls that are under way has another value while they are. There were as many before:
+// else they would need memory, and blocks of memory are counted in one place for the process.
+TEST_P(EnginesApartTest, CallsUnderWayAreCountedByEachEngineForItself) {
+  struct alignas(2 * kCacheLineBytes) Started {
+    std::deque<Data> replies;
+    size_t ended = 0;
+  };
+  std::array<Started, kEngines> started;
+  const auto hold_one_more = [&](uint32_t engine) {
+    Started& own = started[engine];
+    Channel& channel = *channels_[engine];
+    const size_t before = service_.of_engines[engine].holding;
+    own.replies.emplace_back();
+    Probe::Stub(channel).Hold(MakeData(1, 64), &own.replies.back(), {},
+                              [&own](const absl::Status& status) {
+                                EXPECT_TRUE(status.ok()) << status;
+                                ++own.ended;
+                              });
+    while (service_.of_engines[engine].holding == before) channel.engine().Poll();
+  };
+  const auto end_all = [&] {
+    for (uint32_t engine = 0; engine < kEngines; ++engine) {
+      OfEngine& at_server = service_.of_engines[engine];
+      for (auto& call : at_server.held) call.Finish(absl::OkStatus());
+      at_server.held.clear();
+      at_server.holding = 0;
+      const Started& own = started[engine];
+      EXPECT_TRUE(
+          channels_[engine]->engine().RunUntil([&own] { return own.ended == own.replies.size(); }));
+    }
+  };
+  Serve();
+  OpenOneEach();
+  for (int i = 0; i < 2 * (kWarmUps + kRounds); ++i) hold_one_more(i % kEngines);
+  end_all();
+  Look({[&] { hold_one_more(0); }, [&] { hold_one_more(1); }});
+  EXPECT_EQ(lines_->shared(), std::vector<std::string>());
+  end_all();
 }
 
 // So the above would find it.
