@@ -280,7 +280,7 @@ class CallRows {
 };
 
 // With several engines at both ends, over real paths. What engines share is counted where it takes
-// a lock; words that several of them write are not: `./dev scale` measures those.
+// a lock; words that several of them write are not: engines_apart_test finds those.
 class SeveralEnginesTest : public testing::TestWithParam<PathKind> {
  protected:
   static constexpr uint32_t kEngines = 2;

@@ -208,7 +208,7 @@ struct Series {
 };
 
 // `of_one`: one pair. It has a processor of its own in any case.
-absl::Status MeasureEngines(uint32_t engines, const Cost& of_one, PathKind path, const Cpus& cpus,
+absl::Status MeasureSeveral(uint32_t engines, const Cost& of_one, PathKind path, const Cpus& cpus,
                             bool many_first, const ScaleOptions& options, Series* series) {
   WEFT_ASSIGN_OR_RETURN(const Compared together,
                         Compare(engines, path, {cpus.front()}, many_first, options));
@@ -326,7 +326,7 @@ absl::Status MeasurePath(PathKind path, const ScaleOptions& options, ScaleReport
     series[0].rate.push_back(of_one.per_s / 1e6);
     for (size_t i = 1; i < kEngines.size(); ++i) {
       WEFT_RETURN_IF_ERROR(
-          MeasureEngines(kEngines[i], of_one, path, cpus, round % 2 == 1, options, &series[i]));
+          MeasureSeveral(kEngines[i], of_one, path, cpus, round % 2 == 1, options, &series[i]));
     }
     // Each processor in turn: they need not be equally fast.
     std::rotate(cpus.begin(), cpus.begin() + 1, cpus.end());
