@@ -21,7 +21,8 @@ class MapLookups(unittest.TestCase):
 
     def test_a_call_looks_into_no_map(self):
         for path in ("shm", "tcp"):
-            for form, outstanding in (("blocking", 1), ("callback", 64), ("callback_struct", 64)):
+            for form, outstanding in (("blocking", 1), ("callback", 64), ("callback_struct", 64),
+                                      ("balanced", 1), ("c_callback", 64)):
                 with tempfile.TemporaryDirectory() as scratch:
                     costs, _ = instructions.run(PROGRAM, path, form, outstanding, 200, scratch)
                 self.assertGreater(sum(callgrind.by_part(costs).values()), 200 * 500)
