@@ -22,8 +22,8 @@ HAS_PROCESSORS = len(os.sched_getaffinity(0)) > 1
 
 # What each figure can be on any machine, however busy: from, to.
 TIME_US = (0.02, 1e8)
-RATIO = (1e-4, 1e4)
-DIFFERENCE = (-1e4, 1e4)  # a ratio of which one part is a difference
+RATIO = (1e-7, 1e7)  # one of two round trips may have waited for the processor
+DIFFERENCE = (-1e7, 1e7)  # a ratio of which one part is a difference
 M_PER_S = (1e-5, 1e3)
 KIB = (-1e5, 1e5)  # pages of others' may come and go
 
@@ -81,8 +81,9 @@ def expected():
     add("sockets.", "one.p50_us many.p50_us", TIME_US)
     add("sockets.", "many.p50_ratio", RATIO)
     # Over the first path only. Four workers take 2 ms for a call: so long takes one at least, but for
-    # the histogram's last digits, and so many there can be in a second.
-    add("shm.overload.", "peak_per_s", (1, 3000))
+    # the histogram's last digits; 2,000 there can be in a second, and some times as many whose end is
+    # seen late, inside of a leg of 20 ms.
+    add("shm.overload.", "peak_per_s", (1, 20e3))
     add("shm.overload.", "unloaded_p99_us", (1900, 1e8))
     for limit in LIMITS:
         for load in ("third", "full", "triple"):
