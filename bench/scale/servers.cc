@@ -273,7 +273,7 @@ void AddSpread(const std::string& name, uint32_t engines, size_t cpus, const Ser
   report->Add({stem + "Mper_s", what + "calls", MedianOf(series.rate), "M/s", {}, {}});
   if (engines == 1) return;
   ScaleRow rate_ratio = {stem + "rate_ratio",
-                         StrCat(what, "the same / ", engines, " times with one"),
+                         StrCat(what, "the same / ", engines, " times that with one"),
                          MedianOf(series.rate_ratio),
                          "",
                          {},
