@@ -8,10 +8,13 @@ Targets are //... by default; `--` in front of them, as of bazel's, means nothin
 of its own, with its own options beside those in front of the first --run, which are for all; all are
 counted together.
 --until=SECONDS, an option of a run, ends it so long after this program began: tests that have not ended
-by then count as skipped. --skipped=TEXT counts one more: what the caller leaves out, and why.
+by then count as skipped. --least_percent=N beside it: one more failure where fewer of the run's targets,
+which are tests and no patterns, have ended; for runs of which it would else not be seen that they never
+come to anything. --skipped=TEXT counts one more: what the caller leaves out, and why.
 
 The last line is "N passed, N failed", with ", N skipped" where some were; each
-failure and each skip has a line above it, with the reason. What is counted comes
+failure and each skip has a line above it, with the reason. What no time was left for
+is named in one line besides, right above the last. What is counted comes
 from the events of this run, not from what lies about in bazel-testlogs. A test
 that crashed, ran out of time or did not build is one failure, so is a build that
 failed. The exit status is 0 only when nothing failed. A test that was allowed
@@ -48,6 +51,7 @@ class Count:
         self.passed = 0
         self.failed = []   # one line each
         self.skipped = []  # one line each, with the reason
+        self.not_over = []  # labels: those of the skipped for which no time was left
         self.flaky = []    # labels: failed, and then passed
         self.unchanged = 0  # targets whose earlier result still holds
 
@@ -55,6 +59,7 @@ class Count:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+        self.not_over += other.not_over
         self.flaky += other.flaky
         self.unchanged += other.unchanged
 
@@ -157,7 +162,8 @@ def summarize(events, expected, out_of_time=None):
         count.failed = ["%s (not built)" % label for label in sorted(broken)]
         count.failed += ["%s (%s)" % (label, reason) for label, reason in sorted(aborted)
                          if reason not in OF_AN_INTERRUPT]
-        count.skipped = ["%s: %s" % (label, OUT_OF_TIME) for label in sorted(not_over)]
+        count.not_over = sorted(not_over)
+        count.skipped = ["%s: %s" % (label, OUT_OF_TIME) for label in count.not_over]
     for run in sorted(last_attempt):
         add_result(count, run.label, last_attempt[run])
         if run in tried_again and last_attempt[run].get("status") == "PASSED":
@@ -215,16 +221,27 @@ def bazel_test(options, targets, until):
             return bazel.wait(), True
 
 
-def run(options, targets, until=None):
+def check_least(count, targets, least_percent):
+    """A failure more where time was left for less than this of the targets."""
+    over = len(targets) - len(count.not_over)
+    if 100 * over < least_percent * len(targets):
+        count.failed.append("%s: for %d of %d, which is less than %d %%, was time; first %s" % (
+            OUT_OF_TIME, over, len(targets), least_percent, count.not_over[0]))
+
+
+def run(options, targets, until=None, least_percent=0):
     """(status, what it came to) of one `bazel test`"""
     expected = query_tests(targets)
     if until is not None and until - time.monotonic() < SHORTEST_RUN:
-        return 0, summarize([], expected, targets)
+        count = summarize([], expected, targets)
+        check_least(count, targets, least_percent)
+        return int(bool(count.failed)), count
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "events.json")
         status, out_of_time = bazel_test(["--build_event_json_file=" + path, *options], targets, until)
         count = summarize(read_events(path), expected, targets if out_of_time else None)
     if out_of_time:
+        check_least(count, targets, least_percent)
         return int(bool(count.failed)), count
     if status != 0 and not count.failed:
         why = NO_TESTS if status == 4 else "bazel test ended with status %d" % status
@@ -242,6 +259,8 @@ def report(count):
         print("FLAKY: %s failed, and passed when it was run again" % label)
     if count.unchanged:
         print("(%d test targets unchanged since they last passed)" % count.unchanged)
+    if count.not_over:
+        print("NOT RUN, %s: %s" % (OUT_OF_TIME, " ".join(count.not_over)))
     total = "%d passed, %d failed" % (count.passed, len(count.failed))
     if count.skipped:
         total += ", %d skipped" % len(count.skipped)
@@ -269,11 +288,17 @@ def runs_of(words):
             for section in sections]
 
 
+def take_numbers(options, name):
+    """(the other options, the numbers behind --NAME=)"""
+    prefix = "--%s=" % name
+    return ([option for option in options if not option.startswith(prefix)],
+            [float(option[len(prefix):]) for option in options if option.startswith(prefix)])
+
+
 def take_until(options, start):
     """(the other options, when the run is to end or None)"""
-    of_bazel = [option for option in options if not option.startswith("--until=")]
-    until = [start + float(option[len("--until="):]) for option in options if option.startswith("--until=")]
-    return of_bazel, min(until, default=None)
+    of_bazel, seconds = take_numbers(options, "until")
+    return of_bazel, start + min(seconds) if seconds else None
 
 
 def main():
@@ -283,7 +308,8 @@ def main():
     total.skipped = [word[len("--skipped="):] for word in sys.argv[1:] if word.startswith("--skipped=")]
     for options, targets in runs_of(words):
         of_bazel, until = take_until(options, start)
-        status, count = run(of_bazel, targets, until)
+        of_bazel, least_percent = take_numbers(of_bazel, "least_percent")
+        status, count = run(of_bazel, targets, until, max(least_percent, default=0))
         statuses.append(status)
         total.add(count)
     report(total)

@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
-"""Tests of how tools/run_tests.py takes several runs of one command line, and counts tries, and of
-how tools/run_seeds.py parts seeds, adds up, and finds the one that has failed."""
+"""Tests of how tools/run_tests.py takes several runs of one command line, and counts tries, of what
+./dev has it run under sanitizers, and of how tools/run_seeds.py parts seeds, adds up, and finds the
+one that has failed."""
 import contextlib
 import io
 import os
 import pathlib
+import re
+import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+TREE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+sys.path.insert(0, os.path.join(TREE, "tools"))
 
 import run_seeds  # noqa: E402  (it lies in the folder above)
 import run_tests  # noqa: E402
@@ -78,9 +83,45 @@ class OutOfTimeTest(unittest.TestCase):
         count = run_tests.summarize([], set(), ["//a:suite", "//b:some"])
         self.assertEqual(count.skipped, ["//a:suite: no time was left", "//b:some: no time was left"])
 
+    def reported(self, count):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            run_tests.report(count)
+        return said.getvalue().splitlines()
+
+    # Fuzz targets that never ran were lines among hundreds, and the run was green.
+    def test_what_no_time_was_left_for_is_named_right_above_the_last_line(self):
+        count = run_tests.summarize([], set(), ["//a:suite", "//b:some"])
+        self.assertEqual(self.reported(count)[-2:],
+                         ["NOT RUN, no time was left: //a:suite //b:some", "0 passed, 0 failed, 2 skipped"])
+        self.assertNotIn("NOT RUN", "".join(self.reported(run_tests.Count())))
+
+    def failures_of_least(self, percent, not_over, targets=4):
+        labels = ["//a:t%d" % i for i in range(targets)]
+        count = run_tests.summarize([], set(), labels[:not_over]) if not_over else run_tests.Count()
+        run_tests.check_least(count, labels, percent)
+        return count.failed
+
+    def test_less_than_the_least_is_a_failure(self):
+        self.assertEqual(self.failures_of_least(50, 2), [])
+        self.assertEqual(self.failures_of_least(50, 3), [
+            "no time was left: for 1 of 4, which is less than 50 %, was time; first //a:t0"])
+        self.assertEqual(len(self.failures_of_least(50, 4)), 1)
+        self.assertEqual(self.failures_of_least(0, 4), [])
+        self.assertEqual(self.failures_of_least(50, 0), [])
+
+    def test_a_run_that_never_began_fails_by_its_least(self):
+        with unittest.mock.patch.object(run_tests, "query_tests", lambda targets: set()):
+            status, count = run_tests.run([], ["//a:t"], until=0, least_percent=50)
+            self.assertEqual((status, len(count.failed), len(count.skipped)), (1, 1, 1))
+            status, count = run_tests.run([], ["//a:t"], until=0)
+            self.assertEqual((status, len(count.failed), len(count.skipped)), (0, 0, 1))
+
     def test_the_end_of_a_run_is_no_option_of_bazel(self):
         self.assertEqual(run_tests.take_until(["--config=tsan", "--until=30"], 100), (["--config=tsan"], 130))
         self.assertEqual(run_tests.take_until(["--config=tsan"], 100), (["--config=tsan"], None))
+        self.assertEqual(run_tests.take_numbers(["--least_percent=50", "--jobs=1"], "least_percent"),
+                         (["--jobs=1"], [50]))
 
 
 class TriesTest(unittest.TestCase):
@@ -112,6 +153,76 @@ class TriesTest(unittest.TestCase):
     def test_who_fails_each_time_has_failed_once(self):
         count = self.counted(["FAILED", "FAILED"])
         self.assertEqual((count.passed, count.failed, count.flaky), (0, ["//a:t A.B"], []))
+
+
+# What is compiled by it starts where the variable STARTS has its name; by clang, with or without a
+# search for leaks.
+FAKE_COMPILER = """#!/bin/sh
+case " $STARTS " in
+  *" ${0##*/} "*) program=true ;;
+  *" ${0##*/}-without-leaks "*) program='[ "$ASAN_OPTIONS" = detect_leaks=0 ]' ;;
+  *) program=false ;;
+esac
+printf '#!/bin/sh\\n%s\\n' "$program" >"$4" && chmod +x "$4"
+"""
+
+
+class SanitizersTest(unittest.TestCase):
+
+    def words(self, starts, until="--until=9"):
+        """What ./dev gives run_tests where these compilers' programs start."""
+        with open(os.path.join(TREE, "dev")) as dev:
+            functions = re.findall(r"^(?:run_sanitizers|skip|starts)\(\) {\n.*?^}\n", dev.read(), re.M | re.S)
+        self.assertEqual(len(functions), 3)
+        with tempfile.TemporaryDirectory() as folder:
+            fakes = {"gcc": FAKE_COMPILER, "clang": FAKE_COMPILER,
+                     "tools/fuzz/fuzz.py": "#!/bin/sh\necho //a:t\necho //b:u\n"}
+            for name, text in fakes.items():
+                path = pathlib.Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
+                path.chmod(0o755)
+            script = "set -euo pipefail\n%srun_tests() { printf '%%s\\n' \"$@\"; }\n%s" % (
+                "".join(functions), "run_sanitizers short_ '%s' --run //..." % until)
+            environment = dict(os.environ, STARTS=starts, PATH=folder + ":" + os.environ["PATH"])
+            return subprocess.run(["bash", "-c", script], check=True, cwd=folder, env=environment,
+                                  stdout=subprocess.PIPE, universal_newlines=True).stdout.splitlines()
+
+    def runs(self, words):
+        return run_tests.runs_of([word for word in words if not word.startswith("--skipped=")])
+
+    THREADS = (["--config=tsan", "--local_test_jobs=1", "--until=9"], ["//tools/sanitizers:short_threads"])
+
+    def test_half_of_the_fuzz_targets_have_to_run_in_ci(self):
+        self.assertEqual(self.runs(self.words("gcc clang")), [
+            ([], ["//..."]), self.THREADS,
+            (["--config=fuzz", "--until=9"], ["//tools/sanitizers:short_peers"]),
+            (["--config=fuzz", "--until=9", "--least_percent=50"], ["//a:t", "//b:u"])])
+
+    def test_by_hand_all_is_tried(self):
+        runs = self.runs(self.words("", until=""))
+        self.assertEqual(len(runs), 4)
+        self.assertEqual(runs[3], (["--config=fuzz"], ["//a:t", "//b:u"]))
+
+    # Without ptrace(2) neither the threads nor the fuzz targets ran, and one line said so.
+    def test_without_ptrace_only_leaks_are_not_looked_for(self):
+        words = self.words("gcc clang-without-leaks")
+        without = "--test_env=ASAN_OPTIONS=detect_leaks=0"
+        self.assertEqual(self.runs(words)[2:], [
+            (["--config=fuzz", "--until=9", without],
+             ["//tools/sanitizers:short_peers", "-//tools/sanitizers:asan_test"]),
+            (["--config=fuzz", "--until=9", "--least_percent=50", without], ["//a:t", "//b:u"])])
+        self.assertEqual(["//tools/sanitizers:asan_test" in word for word in words
+                          if word.startswith("--skipped=")], [True])
+
+    def test_what_does_not_start_is_skipped_by_name(self):
+        words = self.words("gcc")
+        self.assertEqual(self.runs(words), [([], ["//..."]), self.THREADS])
+        self.assertEqual([word.split(": ")[0] for word in words if word.startswith("--skipped=")], [
+            "--skipped=//tools/sanitizers:short_peers", "--skipped=//a:t", "--skipped=//b:u"])
+        words = self.words("clang")
+        self.assertEqual(len(self.runs(words)), 3)
+        self.assertIn("--skipped=//tools/sanitizers:short_threads: ThreadSanitizer", "".join(words))
 
 
 # Of a test that takes --first and --seeds: seed 7 fails, 13 kills it.
