@@ -4,6 +4,7 @@
 #include <linux/tls.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <cerrno>
@@ -44,6 +45,12 @@ int Give(int fd, KernelTlsSide side, uint16_t cipher, const TlsRecordKey& key) {
 
 // --- what is offered -----------------------------------------------------------------------------
 
+// False: not within a second, which a filter of packets may cause.
+bool Await(int fd, short events) {
+  pollfd asked = {fd, events, 0};
+  return ::poll(&asked, 1, /*timeout=*/1000) == 1;
+}
+
 // Both ends of a connection of this process to itself.
 int Connect(Descriptor* client, Descriptor* server) {
   sockaddr_in address = {};
@@ -51,13 +58,15 @@ int Connect(Descriptor* client, Descriptor* server) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t bytes = sizeof(address);
   auto* const any = reinterpret_cast<sockaddr*>(&address);
-  const Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  client->Reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  constexpr int kKind = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+  const Descriptor listener(::socket(AF_INET, kKind, 0));
+  client->Reset(::socket(AF_INET, kKind, 0));
   if (!listener.valid() || !client->valid() || ::bind(listener.get(), any, bytes) != 0 ||
       ::listen(listener.get(), 1) != 0 || ::getsockname(listener.get(), any, &bytes) != 0 ||
-      ::connect(client->get(), any, bytes) != 0) {
+      (::connect(client->get(), any, bytes) != 0 && errno != EINPROGRESS)) {
     return errno;
   }
+  if (!Await(listener.get(), POLLIN) || !Await(client->get(), POLLOUT)) return ETIMEDOUT;
   server->Reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   return server->valid() ? 0 : errno;
 }
