@@ -1,16 +1,21 @@
 // A fleet in one process: many servers of one service, and many clients with a channel over them
-// each (docs/balancing.md), on the simulated network. Servers die, hang, leave the list and are
-// started anew while clients call; figures say how evenly load lies, and for how long a server that
-// is no good is called. The same options give the same run, event by event.
+// each (docs/balancing.md), on the simulated network. Servers die, vanish, fail, hang, leave the
+// list and are started anew while clients call; figures say for how long a server that is no good
+// is called, and what ejection has to do with it. The same options give the same run, event by
+// event. (How evenly load lies where there is much of it: evenness.h.)
 //
 // Machines are simulated engines. A machine of the fleet is host to many servers, or to many
-// clients; a server that is to die has a machine of its own.
+// clients; a server that is to die or to vanish has a machine of its own.
 //
 //   1. all clients connect, and call for `seconds`
-//   2. `killed` servers die at once, and the clients call on for `seconds`
-//   3. `hung` servers take calls and never answer; `seconds`
-//   4. a list without `drained` servers reaches each client; half of `seconds`
-//   5. `restarted` servers shut down with grace, one after the other, and each serves again at its
+//   2. `killed` servers die at once, as processes do, of whose end the kernel tells; `seconds`
+//   3. `vanished` servers' hosts are cut off: what is sent there is lost, and nobody tells;
+//      `seconds`
+//   4. `failing` servers answer each call with an error, at once; the clients call more often, for
+//      `seconds`; then the servers are well again
+//   5. `hung` servers take calls and never answer, which is as long and as often; then they answer
+//   6. a list without `drained` servers reaches each client; half of `seconds`
+//   7. `restarted` servers shut down with grace, one after the other, and each serves again at its
 //      address; half of `seconds`, or longer if that takes longer
 //
 // Threads: one. Lifetime: RunFleet() leaves nothing behind; a file for clients to watch is in a
@@ -27,8 +32,6 @@
 
 namespace weft::bench {
 
-// Of a server that shuts down: far more than calls take here.
-inline constexpr uint64_t kFleetGraceUs = 10'000'000;
 // How often a client looks at the file, with FleetNaming::kFile: soon beside the length of a phase,
 // and seldom beside what else it does.
 inline constexpr uint64_t kFleetRefreshUs = 500'000;
@@ -45,11 +48,18 @@ struct FleetOptions {
   uint32_t part = 20;  // servers that each client connects to: BalancingOptions::max_servers
   BalancingPolicy policy = BalancingPolicy::kLeastLoaded;
   FleetNaming naming = FleetNaming::kList;
-  double calls_per_s = 2;         // of each client, at random times
+  double calls_per_s = 2;  // of each client, at random times
+  // While servers fail or hang: so often that a client meets one of them several times.
+  double busy_calls_per_s = 40;
   double seconds = 5;             // of virtual time, each phase
   uint32_t service_us = 5000;     // what a call takes at a server, in the mean
   uint32_t timeout_us = 200'000;  // of a call
+  uint32_t outstanding = 8;       // calls of one client at one server: beyond, it has no room
+  bool ejection = true;           // as EjectionOptions stand; false: no server is ejected
+  uint64_t peer_timeout_us = 3'000'000;  // LinkOptions::peer_timeout_ns, as that stands
   uint32_t killed = 10;
+  uint32_t vanished = 10;
+  uint32_t failing = 10;
   uint32_t hung = 10;
   uint32_t drained = 10;
   uint32_t restarted = 10;
@@ -79,6 +89,13 @@ struct FleetPhase {
                          // the same client and key
 };
 
+// What servers that fail, or hang, got meanwhile.
+struct FleetTrouble {
+  double calls_first_s = 0;  // of one of them, from all clients, in the first second
+  double calls_last_s = 0;   // in the last second of the phase
+  uint64_t ejections = 0;    // by all clients' channels
+};
+
 struct FleetFigures {
   uint64_t connections = 0;
   uint32_t fewest_clients = 0;  // of one server
@@ -87,10 +104,13 @@ struct FleetFigures {
   FleetPhase steady;
   FleetPhase killed;
   double last_client_knew_ms = 0;  // after the deaths: then no client's channel chooses a dead one
+  FleetPhase vanished;
+  // After the hosts have vanished: then no client's channel chooses one of them.
+  double last_client_gave_up_ms = 0;
+  FleetPhase failing;
+  FleetTrouble of_failing;
   FleetPhase hung;
-  double hung_calls_first_s = 0;  // that one hung server got from all clients, in the first second
-  double hung_calls_last_s = 0;   // in the last second of the phase
-  uint64_t ejections = 0;
+  FleetTrouble of_hung;
   FleetPhase drained;
   double last_drained_ms = 0;  // until no client has a connection to a server that left the list
   FleetPhase restarted;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "bench/fleet/fleet_server.h"
+
 namespace weft::bench {
 namespace {
 
@@ -11,8 +13,12 @@ FleetOptions Small() {
   options.clients = 60;
   options.part = 10;
   options.calls_per_s = 10;
+  options.busy_calls_per_s = 50;
   options.seconds = 3;
+  options.peer_timeout_us = 1'000'000;
   options.killed = 2;
+  options.vanished = 2;
+  options.failing = 2;
   options.hung = 2;
   options.drained = 2;
   options.restarted = 2;
@@ -20,10 +26,28 @@ FleetOptions Small() {
   return options;
 }
 
+// Servers that hang show what ejection does where a client goes on sending them calls: in turn, and
+// with room for those that nobody answers.
+FleetOptions InTurn() {
+  FleetOptions options = Small();
+  options.policy = BalancingPolicy::kRoundRobin;
+  options.outstanding = 64;
+  return options;
+}
+
+FleetOptions WithoutEjection(FleetOptions options) {
+  options.ejection = false;
+  return options;
+}
+
 class FleetTest : public testing::Test {
  protected:
   static const FleetFigures& Figures() {
     static const auto* const figures = new FleetFigures(*RunFleet(Small()));
+    return *figures;
+  }
+  static const FleetFigures& FiguresWithoutEjection() {
+    static const auto* const figures = new FleetFigures(*RunFleet(WithoutEjection(Small())));
     return *figures;
   }
 };
@@ -46,9 +70,48 @@ TEST_F(FleetTest, ADeadServerIsChosenUntilItsDeathIsKnownAndNoLonger) {
   EXPECT_LT(Figures().last_client_knew_ms, 10);  // SimOptions::lifeline_delay_ns is 1 ms
 }
 
-TEST_F(FleetTest, AServerThatHangsIsSoonLeftAlone) {
-  EXPECT_GT(Figures().hung_calls_first_s, 0);
-  EXPECT_LT(Figures().hung_calls_last_s, Figures().hung_calls_first_s / 4);
+// Of a process that dies the kernel tells; of a host that is cut off nobody does.
+TEST_F(FleetTest, AHostThatVanishesIsChosenUntilItsSilenceIsTooLong) {
+  EXPECT_GE(Figures().last_client_gave_up_ms, 1000);
+  EXPECT_LT(Figures().last_client_gave_up_ms, 1010);
+  EXPECT_GT(Figures().vanished.failed, 0u);
+}
+
+TEST_F(FleetTest, AServerThatAnswersWithErrorsIsEjected) {
+  const FleetTrouble& failing = Figures().of_failing;
+  EXPECT_GT(failing.calls_first_s, 50);
+  EXPECT_LT(failing.calls_last_s, failing.calls_first_s / 20);
+  // By each client that has one of them in its part.
+  EXPECT_GE(failing.ejections, 30u);
+  // Each sees five errors of one of them before.
+  EXPECT_LT(Figures().failing.failed, 6 * failing.ejections);
+}
+
+// So what the test above sees is ejection's: a server that answers with an error at once looks like
+// the one with least to do.
+TEST_F(FleetTest, WithoutEjectionAServerThatAnswersWithErrorsIsCalledOn) {
+  const FleetTrouble& failing = FiguresWithoutEjection().of_failing;
+  EXPECT_EQ(failing.ejections, 0u);
+  EXPECT_GT(failing.calls_last_s, 0.8 * failing.calls_first_s);
+  EXPECT_GT(FiguresWithoutEjection().failing.failed, 2 * Figures().failing.failed);
+}
+
+// Calls that it does not answer count as its load, so it has more of it than others: that is the
+// policy, and needs no ejection.
+TEST_F(FleetTest, LeastLoadedLeavesAServerThatHangsAloneEvenWithoutEjection) {
+  for (const FleetFigures* const figures : {&Figures(), &FiguresWithoutEjection()}) {
+    EXPECT_GT(figures->of_hung.calls_first_s, 0);
+    EXPECT_LT(figures->of_hung.calls_last_s, figures->of_hung.calls_first_s / 4);
+  }
+}
+
+TEST_F(FleetTest, AServerThatHangsIsSoonLeftAloneByEjection) {
+  const FleetTrouble with = RunFleet(InTurn())->of_hung;
+  EXPECT_GT(with.calls_first_s, 50);
+  EXPECT_LT(with.calls_last_s, with.calls_first_s / 20);
+  EXPECT_GE(with.ejections, 30u);
+  const FleetTrouble without = RunFleet(WithoutEjection(InTurn()))->of_hung;
+  EXPECT_GT(without.calls_last_s, 0.8 * without.calls_first_s);
 }
 
 TEST_F(FleetTest, AListThatChangesFailsNoCall) {
