@@ -55,7 +55,7 @@ void FleetClient::UseKeys(const std::vector<uint64_t>& keys) {
 
 void FleetClient::SetRate(double calls_per_s) {
   gap_ns_ = 1e9 / calls_per_s;
-  Next();
+  Begin();
 }
 
 void FleetClient::Close() {
@@ -63,13 +63,25 @@ void FleetClient::Close() {
   channels_.clear();
 }
 
-void FleetClient::Next() {
+void FleetClient::Begin() {
+  next_ns_ = engine_.clock().NowNs();
+  DrawNext();
+}
+
+void FleetClient::DrawNext() {
   const double gap_ns = -std::log(1 - random_.UniformDouble()) * gap_ns_;
-  engine_.timers().Schedule(this, engine_.clock().NowNs() + static_cast<uint64_t>(gap_ns));
+  next_ns_ += static_cast<uint64_t>(gap_ns);
+  engine_.timers().Schedule(this, next_ns_);
 }
 
 void FleetClient::OnTimer() {
-  Next();
+  while (next_ns_ <= engine_.clock().NowNs()) {
+    StartCall();
+    DrawNext();
+  }
+}
+
+void FleetClient::StartCall() {
   task_.set_number(task_.number() + 1);
   auto* const call = new UnderWay;
   call->begin_ns = engine_.clock().NowNs();

@@ -43,7 +43,7 @@ class FleetClient final : private Timer {
   // Calls that end well are recorded there, with their time from the start on; null: no more.
   void RecordIn(LatencyHistogram* latency) { latency_ = latency; }
 
-  void Begin() { Next(); }
+  void Begin();
   void Pause() { engine_.timers().Cancel(this); }
   // From now on.
   void SetRate(double calls_per_s);
@@ -58,13 +58,15 @@ class FleetClient final : private Timer {
   static constexpr uint64_t kNone = ~uint64_t{0};
   struct UnderWay;
 
-  void Next();
+  void DrawNext();
   void OnTimer() override;
+  void StartCall();
   void OnEnd(const UnderWay& call, const absl::Status& end);
 
   EngineCore& engine_;
   const uint32_t timeout_us_;
-  double gap_ns_;
+  double gap_ns_;         // between two calls, in the mean
+  uint64_t next_ns_ = 0;  // the next call. Timers are rounded up, and what has come due is one turn
   const std::vector<uint64_t>* keys_ = nullptr;
   std::vector<uint64_t> servers_of_keys_;  // which has answered last; kNone: none
   bool new_keys_ = false;
