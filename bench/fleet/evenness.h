@@ -22,7 +22,7 @@ namespace weft::bench {
 enum class FleetChoice : uint8_t {
   kRandom = 1,          // one of the client's servers, drawn: for comparison, no BalancingPolicy
   kRoundRobin = 2,      // these three: BalancingPolicy
-  kLeastLoaded = 3,     //
+  kLeastLoaded = 3,
   kConsistentHash = 4,  // with a key of its own for each call
 };
 
