@@ -20,8 +20,8 @@ namespace weft::bench {
 
 // Who gets a call.
 enum class FleetChoice : uint8_t {
-  kRandom = 1,          // one of the client's servers, drawn: for comparison, no BalancingPolicy
-  kRoundRobin = 2,      // these three: BalancingPolicy
+  kRandom = 1,      // one of the client's servers, drawn: for comparison, no BalancingPolicy
+  kRoundRobin = 2,  // these three: BalancingPolicy
   kLeastLoaded = 3,
   kConsistentHash = 4,  // with a key of its own for each call
 };
