@@ -190,6 +190,20 @@ TEST_F(BalancingTest, CallsGoToTheServersInTurn) {
   ExpectNothingIsLeft();
 }
 
+// All began with the first server and went on together: a thousand clients that start at once, as
+// after an outage, brought one server after the other more than it could do.
+TEST_F(BalancingTest, ClientsBeginTheirTurnsAtServersOfTheirOwn) {
+  StartServers({"a", "b", "c"});
+  for (uint32_t client = 0; client < 24; ++client) {
+    BalancingOptions balancing = InTurn();
+    balancing.client_number = client;
+    Open(ListOf({"a", "b", "c"}), balancing);
+    ASSERT_TRUE(RunUntil([&] { return CountReady() == 3; }));
+    LookTimes(1);
+  }
+  for (const char* name : {"a", "b", "c"}) EXPECT_GE(machine(name).calls(), 3u) << name;
+}
+
 TEST_F(BalancingTest, BlockingCallsGoToTheServersInTurn) {
   Start({"a", "b"}, InTurn());
   for (int i = 0; i < 10; ++i) {

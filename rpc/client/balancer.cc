@@ -76,9 +76,10 @@ Balancer::Balancer(EngineCore& engine, ClientConnection& front, const std::strin
       balancing_(balancing),
       client_number_(balancing.client_number.value_or(static_cast<uint32_t>(SecureRandom64()))),
       options_(options),
-      // Clients that start together do not all begin with the first server.
+      // Clients that start together do not all begin with the first server, nor go on together.
       random_(ServerKeyOf(target) ^ engine.clock().NowNs() ^
               (uint64_t{client_number_} << 32 | client_number_)),
+      next_(static_cast<uint32_t>(random_.Next64())),
       source_(std::move(source)) {}
 
 Balancer::~Balancer() = default;
@@ -113,10 +114,7 @@ void Balancer::Shutdown() {
 // Where in ready_ the search for a server begins. REQUIRES: there is one.
 uint32_t Balancer::FirstPlace() {
   const auto count = static_cast<uint32_t>(ready_.size());
-  if (balancing_.policy != BalancingPolicy::kLeastLoaded) {
-    if (next_ >= count) next_ = 0;
-    return next_++;
-  }
+  if (balancing_.policy != BalancingPolicy::kLeastLoaded) return next_++ % count;
   if (count == 1) return 0;
   const uint32_t place = LessLoaded(count);
   return ready_[place]->may_be_spared() ? NotSpared(place) : place;

@@ -130,8 +130,9 @@ class Balancer final : private AddressSource::Host, private BalancedServer::Host
   // What every call touches.
   std::vector<BalancedServer*> ready_;  // who may be chosen, in the order of the list
   bool look_due_ = false;               // a server's state has changed since ready_ was made
-  uint32_t next_ = 0;                   // kRoundRobin: in ready_
   Random random_;
+  uint32_t next_;  // kRoundRobin: counts calls, from a number drawn at random; its place in ready_
+                   // is the rest of a division
   HashRing ring_;  // of servers_
 
   // The rest.
