@@ -30,6 +30,7 @@ void Run(const X509* certificate) {
   Check({identity.subject});
   Check(identity.dns_names);
   Check(identity.uris);
+  Check(identity.ip_addresses);
   WEFT_CHECK(ProvedNames(IdentityOf(certificate)) == ProvedNames(identity));
 }
 
