@@ -16,6 +16,8 @@ import run
 DEVICES = ("rxe", "siw")
 # Of one machine, each on a card of its own: two are several.
 MOST_DEVICES = 4
+# Each has a processor of the emulator's at least.
+MOST_NODES = 4
 # A forgotten machine would use a processor for ever.
 DEFAULT_TIMEOUT_SECONDS = 600
 DEFAULT_MEMORY_MIB = 1024
@@ -70,6 +72,12 @@ def parse_files(text):
     raise argparse.ArgumentTypeError("'%s': files, with commas between" % text)
 
 
+def parse_nodes(text):
+    if text in [str(nodes) for nodes in range(1, MOST_NODES + 1)]:
+        return int(text)
+    raise argparse.ArgumentTypeError("'%s': 1 to %d NUMA nodes" % (text, MOST_NODES))
+
+
 def parse_run(arguments):
     parser = argparse.ArgumentParser(prog="./dev lab", usage=USAGE)
     parser.add_argument("--device", type=parse_devices, default=["rxe"], dest="devices",
@@ -82,6 +90,8 @@ def parse_run(arguments):
                         help="bytes that COMMAND may lock in memory; unlimited")
     parser.add_argument("--memory", type=int, default=DEFAULT_MEMORY_MIB, dest="memory_mib",
                         help="of the machine, in MiB; %(default)s")
+    parser.add_argument("--numa", type=parse_nodes, default=1, dest="numa_nodes", metavar="NODES",
+                        help="NUMA nodes of the machine, up to four; %(default)s")
     parser.add_argument("--shared", help="a folder that the machine may write")
     parser.add_argument("--kernel", type=parse_files, default=[], dest="kernel_debs",
                         metavar="DEB[,DEB...]",

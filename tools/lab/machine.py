@@ -28,12 +28,16 @@ _KERNEL = ("console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nokaslr appa
 # what a processor copies and clears fastest, the kernel's memory above all, took eight times as long.
 _EMULATED_PROCESSOR = "max,-erms"
 
+# The numbers of the nodes' buses, and of those behind them.
+_FIRST_BUS = 32
+_BUSES = 16
+
 
 class Options:
     """What a machine is like. Constant once it has started."""
 
     def __init__(self, image, shared, *, number=1, devices=("rxe",), accelerator="tcg", cpus=2,
-                 memory_mib=1024, mtu=None, cables=()):
+                 memory_mib=1024, mtu=None, cables=(), numa_nodes=1):
         self.image = image  # a folder made by image.py
         self.shared = str(shared)  # the folder that it may write
         self.number = number  # 1..9: the last part of its addresses
@@ -43,6 +47,8 @@ class Options:
         self.memory_mib = memory_mib
         self.mtu = mtu
         self.cables = tuple(cables)  # -netdev specifications, one for each card; () for none
+        # Each has a processor, an equal part of the memory, and every so many-th card.
+        self.numa_nodes = numa_nodes
 
 
 def mac_address(machine, card):
@@ -56,20 +62,51 @@ def kernel_line(options):
     return " ".join(words)
 
 
-def _accelerator(name, cpus):
+def _accelerator(name):
     if name == "kvm":
-        return ["-accel", "kvm", "-cpu", "host", "-smp", str(cpus)]
-    return ["-accel", "tcg,thread=multi", "-cpu", _EMULATED_PROCESSOR, "-smp", str(cpus)]
+        return ["-accel", "kvm", "-cpu", "host"]
+    return ["-accel", "tcg,thread=multi", "-cpu", _EMULATED_PROCESSOR]
+
+
+def _processors(options):
+    """Processors in turn on the nodes, each of which has an equal part of the memory."""
+    nodes = options.numa_nodes
+    if nodes == 1:
+        return ["-smp", str(options.cpus)]
+    cpus = max(options.cpus, nodes)
+    words = ["-smp", "%d,sockets=%d,cores=1,threads=1" % (cpus, cpus)]
+    for node in range(nodes):
+        words += ["-object", "memory-backend-ram,id=memory%d,size=%dM" % (
+            node, options.memory_mib // nodes),
+                  "-numa", "node,nodeid=%d,memdev=memory%d" % (node, node)]
+    for cpu in range(cpus):
+        words += ["-numa", "cpu,node-id=%d,socket-id=%d" % (cpu % nodes, cpu)]
+    return words
+
+
+def _memory_mib(options):
+    """The nodes' parts together."""
+    return options.memory_mib // options.numa_nodes * options.numa_nodes
+
+
+def _bus(node):
+    return "node%d" % node
 
 
 def _cards(options):
-    """A card for each device; without a cable it is plugged into a hub of its own."""
+    """A card for each device; without a cable it is plugged into a hub of its own. Of several nodes
+    each has a bus, by which the kernel knows its cards."""
     words = []
+    nodes = options.numa_nodes
+    for node in range(nodes if nodes > 1 else 0):
+        words += ["-device", "pxb,id=%s,bus=pci.0,bus_nr=%d,numa_node=%d" % (
+            _bus(node), _FIRST_BUS + node * _BUSES, node)]
     for card in range(len(options.devices)):
         cable = options.cables[card] if options.cables else "hubport,hubid=%d" % card
+        bus = ",bus=" + _bus(card % nodes) if nodes > 1 else ""
         words += ["-netdev", "%s,id=cable%d" % (cable, card), "-device",
-                  "virtio-net-pci,id=card%d,netdev=cable%d,mac=%s,romfile=" % (
-                      card, card, mac_address(options.number, card))]
+                  "virtio-net-pci,id=card%d,netdev=cable%d,mac=%s,romfile=%s" % (
+                      card, card, mac_address(options.number, card), bus)]
     return words
 
 
@@ -83,8 +120,8 @@ def _folder(name, path, read_only):
 def command_line(options, *, agent_fd, monitor_fd, console_fd):
     """The arguments of QEMU; the three are inherited descriptors."""
     return [
-        host.QEMU, "-M", "pc,hpet=off,usb=off", *_accelerator(options.accelerator, options.cpus),
-        "-m", str(options.memory_mib), "-nodefaults", "-no-user-config", "-display", "none",
+        host.QEMU, "-M", "pc,hpet=off,usb=off", *_accelerator(options.accelerator),
+        "-m", str(_memory_mib(options)), *_processors(options), "-nodefaults", "-no-user-config", "-display", "none",
         "-no-reboot", "-rtc", "base=utc",
         "-kernel", str(options.image / "vmlinux"), "-initrd", str(options.image / "initramfs"),
         "-append", kernel_line(options),

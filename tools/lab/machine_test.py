@@ -35,6 +35,24 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(self.netdevs(self.line(devices=["siw"], cables=["dgram,x"])),
                          ["dgram,x,id=cable0"])
 
+    def test_nodes_have_processors_memory_and_cards_in_turn(self):
+        line = self.line(devices=["rxe", "siw", "rxe"], numa_nodes=2, memory_mib=1025)
+        numa = [line[i + 1] for i, word in enumerate(line) if word == "-numa"]
+        self.assertEqual(numa, ["node,nodeid=0,memdev=memory0", "node,nodeid=1,memdev=memory1",
+                                "cpu,node-id=0,socket-id=0", "cpu,node-id=1,socket-id=1"])
+        self.assertEqual(line[line.index("-m") + 1], "1024")
+        self.assertEqual([word for word in line if word.startswith("memory-backend-ram")],
+                         ["memory-backend-ram,id=memory0,size=512M",
+                          "memory-backend-ram,id=memory1,size=512M"])
+        buses = [word for word in line if word.startswith("pxb,")]
+        self.assertEqual([bus.split("numa_node=")[1] for bus in buses], ["0", "1"])
+        cards = [word.split("bus=")[1] for word in line if word.startswith("virtio-net-pci")]
+        self.assertEqual(cards, ["node0", "node1", "node0"])
+        self.assertIn("4,sockets=4,cores=1,threads=1", self.line(numa_nodes=4))
+
+    def test_a_machine_of_one_node_has_no_nodes(self):
+        self.assertFalse([word for word in self.line() if "numa" in word or "pxb" in word])
+
     def test_the_hosts_files_are_read_only(self):
         host_folder = next(word for word in self.line() if word.startswith("local,id=host"))
         self.assertIn("readonly=on", host_folder)
@@ -80,6 +98,13 @@ class CommandLineOfTheLab(unittest.TestCase):
         self.assertEqual(lab.parse_memlock("unlimited"), resource.RLIM_INFINITY)
         with self.assertRaises(argparse.ArgumentTypeError):
             lab.parse_memlock("-1")
+
+    def test_nodes(self):
+        self.assertEqual(lab.parse_run(["--", "true"]).numa_nodes, 1)
+        self.assertEqual(lab.parse_run(["--numa", "2", "--", "true"]).numa_nodes, 2)
+        for wrong in ("0", "5", "-1", "two"):
+            with self.assertRaises(argparse.ArgumentTypeError):
+                lab.parse_nodes(wrong)
 
     def test_what_follows_two_dashes_is_the_command(self):
         options = lab.parse_run(["--device", "siw", "--", "ls", "--color"])

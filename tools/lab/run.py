@@ -67,7 +67,7 @@ class Shared:
 
 
 def run(words, *, devices, shared, timeout, memlock, mtu, memory_mib, folder, say,
-        kernel_debs=()):
+        kernel_debs=(), numa_nodes=1):
     """Runs the command; its status, or one of host.py's."""
     host.check()
     made = image.ensure(say, kernel_debs)
@@ -75,7 +75,7 @@ def run(words, *, devices, shared, timeout, memlock, mtu, memory_mib, folder, sa
     chosen = accelerator.choose(made, say)
     with Shared(shared) as shared_path:
         options = Options(made, shared_path, devices=devices, accelerator=chosen, mtu=mtu,
-                          memory_mib=memory_mib)
+                          memory_mib=memory_mib, numa_nodes=numa_nodes)
         with Machine(options) as machine:
             machine.wait_ready()
             command = machine.agent.start(
