@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "transport/devices/numa.h"
 #include "transport/devices/sysfs.h"
 
 namespace weft {
@@ -18,7 +19,6 @@ NetInterface ReadInterface(const SysfsFolder& folder, const std::string& name) {
       static_cast<uint32_t>(std::max<int64_t>(folder.Number("mtu").value_or(0), 0));
   const int64_t speed = folder.Number("speed").value_or(0);  // -1: unknown
   interface.gbit_per_s = static_cast<double>(std::max<int64_t>(speed, 0)) / kMegabitsInGigabit;
-  interface.numa_node = static_cast<int>(folder.Number("device/numa_node").value_or(-1));
   return interface;
 }
 
@@ -29,6 +29,7 @@ std::vector<NetInterface> ReadNetInterfaces(const RdmaSources& sources) {
   const SysfsFolder all = SysfsFolder(sources.sysfs) / "class/net";
   for (const std::string& name : all.Names()) {
     NetInterface interface = ReadInterface(all / name, name);
+    interface.numa_node = NodeOfInterface(sources.sysfs, name);
     for (const InterfaceAddress& address : sources.interfaces) {
       if (address.interface == name) interface.addresses.push_back(address);
     }

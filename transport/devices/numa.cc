@@ -3,7 +3,9 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
+#include <optional>
 
 #include "core/strings.h"
 #include "transport/devices/sysfs.h"
@@ -69,6 +71,13 @@ std::vector<int> NodesOfProcessors(const std::string& sysfs, const std::vector<i
     }
   }
   return nodes;
+}
+
+int NodeOfInterface(const std::string& sysfs, const std::string& name) {
+  const SysfsFolder device = SysfsFolder(sysfs) / "class/net" / name / "device";
+  // A card of a virtual machine (virtio) is a device of one on the bus, which has the node.
+  const std::optional<int64_t> own = device.Number("numa_node");
+  return static_cast<int>(own.has_value() ? *own : device.Number("../numa_node").value_or(-1));
 }
 
 }  // namespace weft

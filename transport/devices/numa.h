@@ -21,6 +21,9 @@ std::vector<int> ProcessorsOfNode(const std::string& sysfs, int node);
 // The node of this processor; -1: unknown.
 int NodeOfProcessor(const std::string& sysfs, int cpu);
 
+// The node of this network interface's card; -1: unknown, or it has no card.
+int NodeOfInterface(const std::string& sysfs, const std::string& name);
+
 // The nodes that have one of these processors.
 std::vector<int> NodesOfProcessors(const std::string& sysfs, const std::vector<int>& cpus);
 

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "core/strings.h"
+#include "transport/devices/numa.h"
 #include "transport/devices/port_addresses.h"
 #include "transport/devices/port_mtu.h"
 #include "transport/devices/sysfs.h"
@@ -125,6 +126,10 @@ void ReadPort(const RdmaSources& sources, const std::string& number, RdmaPort* p
   port->gids = ReadGids(*port, folder);
   port->link = KindOfPort(*port);
   port->interfaces = InterfacesOfPort(*port, sysfs);
+  // A device in software works on another's card.
+  if (port->driver.empty() && !port->interfaces.empty()) {
+    port->numa_node = NodeOfInterface(sources.sysfs, port->interfaces.front());
+  }
   port->addresses = AddressesOfPort(*port, sources.interfaces, sysfs);
   port->mtu_bytes = ReadMtu(*port, sysfs);
 }

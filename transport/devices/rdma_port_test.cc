@@ -56,6 +56,16 @@ TEST(RdmaPort, AnInfiniBandBondLeadsToThePort) {
   EXPECT_THAT(GidIndexes(ports[0]), ElementsAre(0, 0));
 }
 
+TEST(RdmaPort, ADeviceInSoftwareHasTheNodeOfItsCard) {
+  RecordedTree tree("rxe");
+  EXPECT_EQ(tree.Ports()[0].numa_node, -1);
+  // As the kernel has it of a virtual card: the one on the bus is the folder above "device".
+  tree.Add("[class/net/eth0]\nnuma_node = 1");
+  EXPECT_EQ(tree.Ports()[0].numa_node, 1);
+  tree.Add("[class/net/eth0/device]\nnuma_node = 2");
+  EXPECT_EQ(tree.Ports()[0].numa_node, 2);
+}
+
 TEST(RdmaPort, RoceWithoutV2IsV1) {
   const std::vector<RdmaPort> ports = RecordedTree("roce_v1").Ports();
   ASSERT_EQ(ports.size(), 1u);
