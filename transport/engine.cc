@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -106,8 +107,15 @@ Log* LogOfThisThread() {
 absl::StatusOr<std::unique_ptr<EngineCore>> EngineCore::Create(const EngineOptions& options,
                                                                TransportFactory make_transport) {
   WEFT_RETURN_IF_ERROR(CheckOptions(options));
+  // The thread that opens it may be of another node. The engine's own begins without this, and what
+  // it touches lies where it runs.
+  std::optional<NearMemory> near(NodeOf(options));
   std::unique_ptr<EngineCore> engine(new EngineCore(options));
   WEFT_RETURN_IF_ERROR(engine->Start(std::move(make_transport)));
+  near.reset();
+  if (options.drive == EngineOptions::Drive::kOwnThread) {
+    engine->thread_ = std::thread([core = engine.get()] { core->RunOwnThread(); });
+  }
   return engine;
 }
 
@@ -151,9 +159,6 @@ absl::Status EngineCore::Start(TransportFactory make_transport) {
                                  &counters_,
                                  numa_node_};
   WEFT_ASSIGN_OR_RETURN(transport_, make_transport(context));
-  if (options_.drive == EngineOptions::Drive::kOwnThread) {
-    thread_ = std::thread([this] { RunOwnThread(); });
-  }
   return absl::OkStatus();
 }
 

@@ -2,10 +2,12 @@
 #include "transport/engine.h"
 
 #include <gtest/gtest.h>
+#include <linux/mempolicy.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -760,6 +762,53 @@ TEST(Engine, ItsNodeIsThatOfItsProcessorUnlessItIsToldAnother) {
     ASSERT_TRUE(engine.ok()) << engine.status();
     EXPECT_EQ(told, node);
   }
+}
+
+// What the kernel was asked of the memory of this thread, a mode of <linux/mempolicy.h>, and of
+// which of the first 64 nodes. -1: it does not say.
+std::pair<int, uint64_t> MemoryPolicy() {
+  // Room for as many nodes as a kernel may be built for.
+  unsigned long nodes[1024 / (8 * sizeof(unsigned long))] = {};
+  int mode = -1;
+  const long failed = syscall(SYS_get_mempolicy, &mode, nodes, 8 * sizeof(nodes), nullptr, 0UL);
+  return failed == 0 ? std::make_pair(mode, uint64_t{nodes[0]}) : std::make_pair(-1, uint64_t{0});
+}
+
+// The thread that opens an engine of another node touched first what was made for that: its
+// doorbell, its inbox, what its transport begins with.
+TEST(Engine, WhatIsMadeForItIsAskedForOnItsNode) {
+  const auto before = MemoryPolicy();
+  EngineOptions options = Options(Drive::kOwnThread);
+  options.numa_node = NodeOfProcessor(kSysfs, AllowedProcessors().front());
+  if (options.numa_node < 0 || options.numa_node >= 64 || before.first != MPOL_DEFAULT) {
+    GTEST_SKIP() << "the kernel says nothing of nodes, or somebody has asked for some";
+  }
+  if (syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0UL) != 0) {
+    GTEST_SKIP() << "this process may not ask for nodes, as in many containers";
+  }
+  const auto policy_while_made = [&options] {
+    std::pair<int, uint64_t> policy;
+    const auto engine = EngineCore::Create(
+        options, [&](const EngineContext&) -> absl::StatusOr<std::unique_ptr<Transport>> {
+          policy = MemoryPolicy();
+          return std::make_unique<QuietTransport>();
+        });
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    Waiter waiter;
+    std::pair<int, uint64_t> of_its_thread;
+    EXPECT_TRUE((*engine)->Post([&] {
+      of_its_thread = MemoryPolicy();
+      (*engine)->Finish(waiter);
+    }));
+    EXPECT_TRUE((*engine)->Wait(waiter));
+    EXPECT_EQ(of_its_thread.first, MPOL_DEFAULT) << "what a handler allocates lies where it runs";
+    return policy;
+  };
+  EXPECT_EQ(policy_while_made(),
+            std::make_pair(int{MPOL_PREFERRED}, uint64_t{1} << options.numa_node));
+  EXPECT_EQ(MemoryPolicy(), before);
+  options.numa_node = -1;
+  EXPECT_EQ(policy_while_made(), before);
 }
 
 // A program that was started on some processors (taskset) had its engines on all of the node.

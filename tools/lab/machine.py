@@ -98,7 +98,8 @@ def _cards(options):
     each has a bus, by which the kernel knows its cards."""
     words = []
     nodes = options.numa_nodes
-    for node in range(nodes if nodes > 1 else 0):
+    # The kernel finds the last bus first: eth0 is to be on node 0.
+    for node in reversed(range(nodes if nodes > 1 else 0)):
         words += ["-device", "pxb,id=%s,bus=pci.0,bus_nr=%d,numa_node=%d" % (
             _bus(node), _FIRST_BUS + node * _BUSES, node)]
     for card in range(len(options.devices)):

@@ -45,7 +45,7 @@ class CommandLine(unittest.TestCase):
                          ["memory-backend-ram,id=memory0,size=512M",
                           "memory-backend-ram,id=memory1,size=512M"])
         buses = [word for word in line if word.startswith("pxb,")]
-        self.assertEqual([bus.split("numa_node=")[1] for bus in buses], ["0", "1"])
+        self.assertEqual([bus.split("numa_node=")[1] for bus in buses], ["1", "0"])
         cards = [word.split("bus=")[1] for word in line if word.startswith("virtio-net-pci")]
         self.assertEqual(cards, ["node0", "node1", "node0"])
         self.assertIn("4,sockets=4,cores=1,threads=1", self.line(numa_nodes=4))

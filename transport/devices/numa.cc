@@ -1,6 +1,9 @@
 #include "transport/devices/numa.h"
 
+#include <linux/mempolicy.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -78,6 +81,21 @@ int NodeOfInterface(const std::string& sysfs, const std::string& name) {
   // A card of a virtual machine (virtio) is a device of one on the bus, which has the node.
   const std::optional<int64_t> own = device.Number("numa_node");
   return static_cast<int>(own.has_value() ? *own : device.Number("../numa_node").value_or(-1));
+}
+
+NearMemory::NearMemory(int node) {
+  constexpr int kWordBits = 8 * sizeof(unsigned long);
+  constexpr int kMostNodes = 1024;  // that a kernel may be built for
+  if (node < 0 || node >= kMostNodes) return;
+  if (syscall(SYS_get_mempolicy, &before_, nullptr, 0UL, nullptr, 0UL) != 0) return;
+  if (before_ != MPOL_DEFAULT && before_ != MPOL_LOCAL) return;
+  unsigned long nodes[kMostNodes / kWordBits] = {};
+  nodes[node / kWordBits] = 1UL << (node % kWordBits);
+  changed_ = syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes, kMostNodes + 1UL) == 0;
+}
+
+NearMemory::~NearMemory() {
+  if (changed_) syscall(SYS_set_mempolicy, before_, nullptr, 0UL);
 }
 
 }  // namespace weft

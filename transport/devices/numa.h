@@ -1,7 +1,8 @@
 // Which processors are of which NUMA node, as sysfs says.
 //
-// Threads: pure functions of the files below `sysfs` ("/sys"), but for AllowedProcessors(). Errors:
-// what is not there, or cannot be read, is empty; a kernel without NUMA has no nodes at all.
+// Threads: pure functions of the files below `sysfs` ("/sys"), but for AllowedProcessors() and
+// NearMemory, which are about the thread that calls them. Errors: what is not there, or cannot be
+// read, is empty; a kernel without NUMA has no nodes at all.
 #pragma once
 
 #include <string>
@@ -26,5 +27,24 @@ int NodeOfInterface(const std::string& sysfs, const std::string& name);
 
 // The nodes that have one of these processors.
 std::vector<int> NodesOfProcessors(const std::string& sysfs, const std::vector<int>& cpus);
+
+// As long as it is there, pages that this thread touches first lie on the node, as far as it has
+// room: who makes something for another thread may be far from that. Where the thread, or whoever
+// started the program (numactl), has asked for other nodes already, these it is. Best effort:
+// containers may forbid it.
+//
+// Threads: made and destroyed on one.
+class NearMemory {
+ public:
+  // Below 0: no node; nothing is changed.
+  explicit NearMemory(int node);
+  ~NearMemory();
+  NearMemory(const NearMemory&) = delete;
+  NearMemory& operator=(const NearMemory&) = delete;
+
+ private:
+  int before_ = 0;  // what the thread had asked for
+  bool changed_ = false;
+};
 
 }  // namespace weft
