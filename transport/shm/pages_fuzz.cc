@@ -142,7 +142,13 @@ class World {
       LinkMemory view = Open(there, here);
       const uint8_t how = input.U8();
       if ((how & 1) != 0) there_.Send(there, "before it turned");
-      rewriter->Start(Stores(input, view, (how & 6) == 6));
+      const bool shows_domains = (how & 6) == 6;
+      rewriter->Start(Stores(input, view, shows_domains));
+      // A region that ends while the peer may say that it still copies from it.
+      std::unique_ptr<Region> passing;
+      if (shows_domains) {
+        passing = here_.domain->Register(MutableByteSpan(mine_), Access::kRemoteRead).value();
+      }
       for (int turn = 0; turn < kTurns; ++turn) {
         here_.Send(here, std::string(1 + (turn * 97 + how) % (kSlotBytes - 1), 'h'));
         if (here.link != nullptr && here.downs == 0 && (how & 8) != 0) {
@@ -152,9 +158,11 @@ class World {
               absl::MakeConstSpan(&transfer, 1), &operations[static_cast<size_t>(turn)]);
           posted += result.ok() && *result == Posted::kPending;
         }
+        (void)here_.domain->Arm();  // whatever it says: there is nobody who would sleep
         here_.domain->Poll(64);
         if ((how & 16) != 0) there_.domain->Poll(64);
       }
+      passing.reset();
       rewriter->Stop();
       here.link.reset();
       there.link.reset();

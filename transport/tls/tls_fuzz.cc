@@ -18,6 +18,7 @@
 
 #include "core/bytes.h"
 #include "core/check.h"
+#include "core/strings.h"
 #include "core/testing/fuzz_input.h"
 #include "transport/descriptor.h"
 #include "transport/tls/testing/certificates.h"
@@ -30,6 +31,7 @@ namespace weft {
 namespace {
 
 constexpr int kMostEvents = 40;
+constexpr char kUri[] = "spiffe://example.org/either";  // of both sides' certificate
 constexpr std::string_view kSaid = "said by a peer that has proved who it is";
 
 // What all inputs share. Keys are new in each process: what a corpus says of them is where they
@@ -37,7 +39,9 @@ constexpr std::string_view kSaid = "said by a peer that has proved who it is";
 struct Host {
   Host() {
     const TestAuthority authority;
-    const CertificateAndKey leaf = authority.Sign({});
+    LeafOptions names;
+    names.alternative_names += StrCat(",URI:", kUri);
+    const CertificateAndKey leaf = authority.Sign(names);
     SecurityOptions certified;
     certified.certificate_pem = leaf.certificate_pem;
     certified.key_pem = leaf.key_pem;
@@ -60,6 +64,7 @@ struct Host {
     Add(kOtherUri, other);
     other = certified;
     other.server_name = "elsewhere";
+    other.expected_uri = kUri;  // a server of this kind takes its clients by it
     Add(kOtherHost, other);
     other = certified;
     other.roots_pem = TestAuthority("another authority").certificate_pem();
