@@ -269,7 +269,10 @@ class World final : private Acceptor {
       if (what / 2 % 4 == 0) peer.clear_server();
       if (what / 2 % 4 == 1) peer.set_wanted("another");
       if (what / 2 % 4 == 2) peer.set_id("server");
-      if (what / 2 % 4 == 3) hello.set_protocol(99);
+      if (what == 246) hello.set_protocol(99);
+      if (what == 247) peer.mutable_server()->set_protocol(99);
+      if (what == 254) peer.mutable_server()->set_max_outstanding_calls(0);
+      if (what == 255) peer.set_incarnation(0);
     }
     ++dials_[one->id][static_cast<size_t>(kNames[who])];
     ConnectOptions options;

@@ -235,6 +235,8 @@ class World final : private ConnectionOwner {
   void CheckInvariants() {
     if (connection_ != nullptr) connection_->CheckInvariants();
     bystander_->CheckInvariants();
+    framing_->send_pool().CheckInvariants();
+    framing_->receive_pool().CheckInvariants();
   }
 
   // --- what the peer sends ----------------------------------------------------------------------
