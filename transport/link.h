@@ -180,6 +180,9 @@ class Link {
   // another link's. PrefetchList::None(): this one never goes cold.
   virtual PrefetchList& prefetch() { return PrefetchList::None(); }
 
+  // For PathInfo::kernel_tls: what has come of LinkPeer::kernel_tls, from OnLinkUp() on.
+  virtual std::string kernel_tls() const { return ""; }
+
   // The peer is known to be dead or cut off (its lifeline is gone): from now on no provider call
   // is made on its behalf. Outstanding operations complete with UNAVAILABLE from the next Poll().
   virtual void Abandon() = 0;
