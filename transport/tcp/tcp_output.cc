@@ -456,6 +456,9 @@ TcpOutput::Result TcpOutput::Pump(int socket, TlsStream* tls) {
       error_ = errno;
       return Result::kBroken;
     }
+    // Nobody takes nothing of something. Were it so, this thread would never come back from here.
+    if (result == 0) [[unlikely]]
+      return Result::kMore;
     Sent(static_cast<uint64_t>(result), plan);
     sent += static_cast<uint64_t>(result);
     // What has been sealed leaves first, when the socket is writable.

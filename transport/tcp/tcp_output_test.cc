@@ -608,5 +608,15 @@ TEST_F(TcpOutputTest, WhatIsClearedForgetsItsRegion) {
   Reclaim(key);
 }
 
+TEST_F(TcpOutputTest, AKernelThatTakesNothingWithoutAnErrorHoldsUpNobody) {
+  AddBatch("text");
+  sends_.at_once = 0;
+  EXPECT_EQ(output_.Pump(kNoSocket), TcpOutput::Result::kMore);
+  EXPECT_EQ(sends_.sends, 1);
+  sends_.at_once = LimitedSends::kAll;
+  EXPECT_EQ(output_.Pump(kNoSocket), TcpOutput::Result::kDone);
+  EXPECT_EQ(Sent(), std::vector<Frame>{Batch("text")});
+}
+
 }  // namespace
 }  // namespace weft
