@@ -3,6 +3,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 
+#include "core/status.h"
 #include "core/strings.h"
 
 namespace weft {
@@ -59,6 +60,10 @@ std::string TlsRefusal(unsigned long error, const std::string& text) {
     advice = "; it does not trust who signed our certificate: look at its roots_file";
   }
   return StrCat("TLS: the peer refuses: ", text, advice);
+}
+
+std::string ErrnoText(int error) {
+  return std::string(StatusFromErrno(error, "it says").message());
 }
 
 absl::Status TlsAlertError(uint8_t alert) {

@@ -1,4 +1,4 @@
-// OpenSSL's errors, and alerts of a peer, in words of ours.
+// OpenSSL's errors, alerts of a peer, and the kernel's numbers, in words of ours.
 //
 // Threads: any; the queue of errors is the thread's.
 #pragma once
@@ -23,7 +23,10 @@ absl::StatusCode TlsCodeOf(unsigned long error, bool is_up);
 // about it, that. `text`: OpenSSL's.
 std::string TlsRefusal(unsigned long error, const std::string& text);
 
-// The same for an alert behind the handshake, by its number (RFC 8446, 6).
+// What the kernel says by a number of errno.
+std::string ErrnoText(int error);
+
+// As TlsRefusal(), for an alert behind the handshake, by its number (RFC 8446, 6).
 absl::Status TlsAlertError(uint8_t alert);
 
 }  // namespace weft

@@ -21,13 +21,9 @@ using Message = TlsRecords::Message;
 
 // So many records the kernel makes of the bytes of one call: full ones, and the rest. Where its
 // memory is short of large pieces it may make more, of fewer bytes each. It numbers them by itself:
-// no number comes twice, and a key bears half as many again (RFC 8446, 5.5).
+// no number comes twice, and a key bears 1.4 times as many (RFC 8446, 5.5).
 uint64_t RecordsOf(size_t bytes) {
   return (bytes + TlsRecords::kMostPlainBytes - 1) / TlsRecords::kMostPlainBytes;
-}
-
-std::string ErrnoText(int error) {
-  return std::string(StatusFromErrno(error, "it says").message());
 }
 
 }  // namespace
@@ -38,7 +34,8 @@ absl::StatusOr<std::unique_ptr<TlsKernelStream>> TlsKernelStream::Begin(
   int error = AttachKernelTls(fd);
   if (error == 0) error = GiveKernelTlsKey(fd, KernelTlsSide::kOut, (*records)->out_key());
   if (error != 0) {
-    return absl::UnavailableError(StrCat("the kernel's TLS does not take it: ", ErrnoText(error)));
+    return absl::UnavailableError(
+        StrCat("the kernel's TLS does not take this socket: ", ErrnoText(error)));
   }
   error = GiveKernelTlsKey(fd, KernelTlsSide::kIn, (*records)->in_key());
   if (error != 0) {
@@ -181,8 +178,8 @@ void TlsKernelStream::CountOwnMessage() {
   if (!own_messages_.Count()) Fail(TlsOwnMessages::TooMany());
 }
 
-// So many bytes are no more records: the kernel need not be asked before. Of records without data
-// it tells when it is asked for another reason.
+// N bytes came in N records at most: so the kernel is asked for its count only after
+// records_per_key() bytes. Records without data are in its count as well, and are seen then.
 void TlsKernelStream::CountData(size_t bytes) {
   own_messages_.AddData(bytes);
   in_bytes_ += bytes;
@@ -205,6 +202,7 @@ ssize_t TlsKernelStream::Write(const iovec* iovecs, int count) {
     errno = failed() ? EPROTO : EAGAIN;
     return -1;
   }
+  if (socket_broken_) return static_cast<ssize_t>(Clip(iovecs, count, kMaxWriteBytes).bytes);
   const uint64_t records =
       std::min<uint64_t>(records_->records_per_key() - 1 - out_records_, RecordsOf(kMaxWriteBytes));
   const Pieces pieces = Clip(iovecs, count, records * TlsRecords::kMostPlainBytes);
@@ -213,14 +211,11 @@ ssize_t TlsKernelStream::Write(const iovec* iovecs, int count) {
   do {
     sent = SendPieces(fd_, pieces.first, pieces.count);
   } while (sent < 0 && errno == EINTR);
-  if (sent < 0 && errno == EAGAIN) return -1;
-  if (sent < 0 && (errno == ENOMEM || errno == ENOBUFS)) {
-    Fail(absl::ResourceExhaustedError("TLS: the kernel has no memory to make a record"));
-    errno = EPROTO;
+  if (sent < 0) {
+    if (OnSendError(errno)) return static_cast<ssize_t>(pieces.bytes);
+    errno = failed() ? EPROTO : EAGAIN;
     return -1;
   }
-  // A broken socket takes everything: what is read of it says why.
-  if (sent < 0) return static_cast<ssize_t>(pieces.bytes);
   out_records_ += RecordsOf(static_cast<size_t>(sent));
   return sent;
 }
@@ -228,20 +223,31 @@ ssize_t TlsKernelStream::Write(const iovec* iovecs, int count) {
 void TlsKernelStream::Flush() {
   if (failed()) return;
   if (update_ != Update::kNone && !SendUpdate()) return;
-  if (!ends_) return;
-  ends_ = !SendKernelTlsMessage(fd_, Kind::kAlert, TlsRecords::AlertMessage(Alert::kCloseNotify)) &&
-          errno == EAGAIN;
+  if (ends_ && SendMessage(Kind::kAlert, TlsRecords::AlertMessage(Alert::kCloseNotify))) {
+    ends_ = false;
+  }
 }
 
-// False: the socket is full, or the stream has failed.
+// Whether the socket is broken, and takes everything from here on. False: it is full, or the stream
+// has failed.
+bool TlsKernelStream::OnSendError(int error) {
+  if (error == ENOMEM || error == ENOBUFS) {
+    Fail(absl::ResourceExhaustedError("TLS: the kernel has no memory to make a record"));
+  } else if (error != EAGAIN) {
+    socket_broken_ = true;
+  }
+  return socket_broken_;
+}
+
+bool TlsKernelStream::SendMessage(Kind kind, ByteSpan content) {
+  return socket_broken_ || SendKernelTlsMessage(fd_, kind, content) || OnSendError(errno);
+}
+
 bool TlsKernelStream::SendUpdate() {
   const bool asks = update_ == Update::kAsksForPeers;
-  if (!SendKernelTlsMessage(fd_, Kind::kHandshake, TlsRecords::KeyUpdateMessage(asks))) {
-    if (errno == EAGAIN) return false;
-    update_ = Update::kNone;  // the socket is broken, which reading tells
-    return true;
-  }
+  if (!SendMessage(Kind::kHandshake, TlsRecords::KeyUpdateMessage(asks))) return false;
   update_ = Update::kNone;
+  if (socket_broken_) return true;
   records_->UseNextOutKey();
   out_records_ = 0;
   const int error = GiveKernelTlsKey(fd_, KernelTlsSide::kOut, records_->out_key());

@@ -8,7 +8,11 @@
 //   out   a key update leaves before the kernel has made records_per_key() records with a key, and
 //         when the peer asks for one. The kernel takes it whole or not at all, and gets the next
 //         key right behind it: nothing is between the two. What the socket has no room for waits
-//         in update_ and ends_, and nothing leaves before it
+//         in update_ and ends_, and nothing leaves before it. A broken socket takes everything,
+//         as TlsOutput's does: what is read of it says why
+//   end   the kernel may hold records that a full socket had no room for. It forgets them when the
+//         socket is closed (7.2), where bytes of Weft's own records would still leave: then the
+//         peer has not heard the end either, and finds the stream cut
 //   in    the kernel gives records of one type at a time. A key update stops it until it has the
 //         next key, which it gets at once
 //
@@ -56,7 +60,7 @@ class TlsKernelStream final : public TlsRecordLayer {
   // Gives the keys to the kernel. An error: the socket is as it was, *records too; where it is
   // INTERNAL, the kernel has one direction's key, and the socket is good for nothing. REQUIRES:
   // nothing has been made or read with the keys, and what the peer has sent with its own is still
-  // in the socket, all of it; AskKernelForTls().offered.
+  // in the socket, all of it; AskKernelForTls() is OK.
   static absl::StatusOr<std::unique_ptr<TlsKernelStream>> Begin(
       int fd, TlsScratch* scratch, std::unique_ptr<TlsRecords>* records);
   TlsKernelStream(const TlsKernelStream&) = delete;
@@ -95,7 +99,10 @@ class TlsKernelStream final : public TlsRecordLayer {
   void OnReceiveError(int error);
   void CountOwnMessage();
   void CountData(size_t bytes);
-  // The socket has had room for the update.
+  // Hands a message of TLS's own to the kernel. False: the socket is full, or the stream has
+  // failed.
+  bool SendMessage(TlsRecords::Kind kind, ByteSpan content);
+  bool OnSendError(int error);
   bool SendUpdate();
   void WantUpdate(Update update);
   void FailRecord(TlsRecords::Fault fault);
@@ -108,6 +115,7 @@ class TlsKernelStream final : public TlsRecordLayer {
   Update update_ = Update::kNone;  // to be sent
   bool ends_ = false;              // close_notify is to be sent
   bool ended_ = false;             // by End()
+  bool socket_broken_ = false;     // it takes everything
   uint64_t out_records_ = 0;       // with this key
 
   bool at_end_ = false;          // the peer has ended its direction in good order
