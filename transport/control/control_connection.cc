@@ -10,7 +10,6 @@
 #include "transport/control/negotiate.h"
 #include "transport/framing/seal.h"
 #include "transport/sockets/socket.h"
-#include "transport/tls/kernel_tls.h"
 
 namespace weft {
 namespace {
@@ -27,14 +26,6 @@ ControlLimits LimitsOf(const LinkOptions& options, const std::optional<SecurityO
   limits.engine_key = key;
   limits.require_encryption = security.has_value() && security->require_encryption;
   return limits;
-}
-
-// What comes of SecurityOptions::kernel_tls for a link over tcp whose sockets are of such a kind.
-std::string KernelTlsText(const std::string& local) {
-  if (local.starts_with("unix")) return "records by Weft: it is a Unix socket";
-  const KernelTlsOffer& offer = AskKernelForTls();
-  return offer.offered ? std::string("records by the kernel")
-                       : StrCat("records by Weft: ", offer.why_not);
 }
 
 absl::Status PutOutError() {
@@ -425,9 +416,6 @@ absl::Status ControlConnection::StartLink(LinkPlan plan) {
   // These have no other addresses.
   const absl::StatusOr<KernelAddress> own = LocalAddress(socket_->fd());
   if (own.ok()) facts.path.local = own->text();
-  if (plan.peer.kernel_tls && facts.path.kind == PathKind::kTcp) {
-    facts.path.kernel_tls = KernelTlsText(facts.path.local);
-  }
   return absl::OkStatus();
 }
 

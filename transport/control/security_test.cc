@@ -10,12 +10,14 @@
 #include <memory>
 #include <string>
 
+#include "core/strings.h"
 #include "gtest/gtest.h"
 #include "transport/control/control_frame.h"
 #include "transport/control/handshake.h"
 #include "transport/control/testing/network_world.h"
 #include "transport/sockets/join.h"
 #include "transport/sockets/socket.h"
+#include "transport/tls/kernel_tls.h"
 #include "transport/tls/testing/certificates.h"
 #include "transport/tls/tls_stream.h"
 
@@ -89,6 +91,9 @@ TEST_F(SecurityTest, LargestHellosPassThroughTls) {
 
 // Each side's own choice, and what has come of it is said. On the wire it is the same.
 TEST_F(SecurityTest, EitherSideMayWishForTheKernelsTls) {
+  const absl::Status offer = AskKernelForTls();
+  const std::string by =
+      offer.ok() ? "records by the kernel" : StrCat("records by Weft: ", ToStd(offer.message()));
   SecurityOptions server = WithPsk('x');
   server.kernel_tls = true;
   ListenWith(server, Allowing({PathKind::kTcp}));
@@ -101,10 +106,9 @@ TEST_F(SecurityTest, EitherSideMayWishForTheKernelsTls) {
     ASSERT_TRUE(Run([&] { return !end->received.empty(); }));
     const PathInfo& path = end->connection().path();
     EXPECT_TRUE(path.is_encrypted);
-    EXPECT_EQ(path.kernel_tls.empty(), !wishes);
-    EXPECT_EQ(SecurityText(path).find("records by ") != std::string::npos, wishes)
-        << SecurityText(path);
-    EXPECT_NE(acceptor_.ends.back()->connection().path().kernel_tls, "");
+    EXPECT_EQ(path.kernel_tls, wishes ? by : "");
+    EXPECT_EQ(SecurityText(path).find(by) != std::string::npos, wishes) << SecurityText(path);
+    EXPECT_EQ(acceptor_.ends.back()->connection().path().kernel_tls, by);
   }
 }
 

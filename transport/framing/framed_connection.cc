@@ -228,7 +228,10 @@ void FramedConnection::RunEvents() {
   const uint8_t events = std::exchange(events_, uint8_t{0});
   if (events & kCloseRequested) return owner_->OnCloseRequested(*this, close_reason_);
   if (events & kBroken) return owner_->OnBroken(*this, broken_);
-  if (events & kLinkUp) return owner_->OnLinkUp(*this);
+  if (events & kLinkUp) {
+    facts_.path.kernel_tls = link_->kernel_tls();
+    return owner_->OnLinkUp(*this);
+  }
   if (state_ != State::kOpen) return;
   if (events & kAdvanceReads) large_.AdvanceReads();
   if ((events & kSealTurn) && state_ == State::kOpen) large_.OnSealTurn();

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
@@ -59,6 +60,16 @@ std::string NameOf(const Nonce128& token) {
 absl::Status Refused() {
   return absl::PermissionDeniedError(
       "remote access refused: unknown key, or outside of its bounds");
+}
+
+// Whoever wishes for the kernel's TLS, and does not get it, is told why: once, for it is mostly the
+// same with all links. PathInfo::kernel_tls says it of each.
+void TellOfKernel(const std::string& why_not) {
+  static constinit std::atomic<bool> told{false};
+  if (told.exchange(true, std::memory_order_relaxed)) return;
+  WEFT_LOG(kWarning,
+           "SecurityOptions::kernel_tls: the kernel does not make the records of a link over ",
+           "tcp: ", why_not);
 }
 
 // Whoever is called back may destroy the link: it tells the innermost flag, which tells the others.
@@ -155,7 +166,7 @@ void TcpLink::StartTls(TlsRole role) {
       stream.Start(*credentials, parts_->security.scratch(), /*now_ns=*/0,
                    /*host=*/{}, /*address=*/{}, {tls_->name, tls_->secret});
   if (!started.ok()) return Fail(started);
-  if (tls_->by_kernel && parts_->security.KernelOffersTls()) stream.UseKernel();
+  if (tls_->by_kernel) stream.UseKernel();
   stream.Flush();  // the client begins
   BeReady();
 }
@@ -206,10 +217,23 @@ void TcpLink::SendWelcome() {
   if (SendWhole(welcome)) BecomeUp();
 }
 
+std::string TcpLink::kernel_tls() const {
+  if (tls_ == nullptr || !tls_->by_kernel || !life_.up()) return "";
+  const TlsStream& stream = *tls_->stream;
+  switch (stream.records_by()) {
+    case TlsStream::RecordsBy::kKernel:
+      return "records by the kernel";
+    case TlsStream::RecordsBy::kWeft:
+      return StrCat("records by Weft: ", stream.why_not_kernel());
+    case TlsStream::RecordsBy::kOpenssl:
+      break;
+  }
+  return StrCat("records by OpenSSL: ", stream.why_not_kernel());
+}
+
 void TcpLink::BecomeUp() {
   if (tls_ != nullptr && !tls_->stream->why_not_kernel().empty()) {
-    WEFT_LOG(kInfo, "Weft makes the records of a link over tcp, and not the kernel: ",
-             tls_->stream->why_not_kernel());
+    TellOfKernel(tls_->stream->why_not_kernel());
   }
   writable_ = true;
   if (has_unsent()) parts_->links.ScheduleRetry(this);
@@ -241,7 +265,8 @@ void TcpLink::Fail(const absl::Status& why) {
 }
 
 // Tells the peer by TLS's close_notify that this end was meant. Not while something is unsent: then
-// the peer is to see a cut.
+// the peer is to see a cut. It sees one as well where the socket is full: it is closed right behind
+// this (and what the kernel does then, tls_kernel_stream.h says).
 void TcpLink::EndTls() {
   if (tls_ != nullptr && life_.up() && output_.empty() && !has_unsent()) tls_->stream->End();
 }

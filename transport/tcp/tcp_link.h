@@ -85,6 +85,7 @@ class TcpLink final : public Link,
   bool Reclaim(std::unique_ptr<Region> region) override;
   PrefetchList& prefetch() override { return *prefetch_; }
   void Abandon() override;
+  std::string kernel_tls() const override;
 
   // --- for the domain ---------------------------------------------------------------------------
   bool up() const { return life_.up(); }

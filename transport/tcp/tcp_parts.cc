@@ -2,10 +2,6 @@
 
 #include <utility>
 
-#include "core/log.h"
-#include "core/status.h"
-#include "transport/tls/kernel_tls.h"
-
 namespace weft {
 
 // --- recent links -------------------------------------------------------------------------------
@@ -55,17 +51,6 @@ void TcpLikelyLink::OnReceived(TcpLink* link) {
 void TcpLikelyLink::Watch() {
   hits_ = std::min(hits_, 1);
   if (near_ != nullptr) near_->Watch();
-}
-
-// --- TLS -----------------------------------------------------------------------------------------
-
-bool TcpSecurity::KernelOffersTls() {
-  const KernelTlsOffer& offer = AskKernelForTls();
-  if (!offer.offered && !std::exchange(has_told_of_kernel_, true)) {
-    WEFT_LOG(kWarning, "SecurityOptions::kernel_tls: Weft makes the records of links over tcp, ",
-             "not the kernel: ", offer.why_not);
-  }
-  return offer.offered;
 }
 
 // --- all of it ----------------------------------------------------------------------------------

@@ -65,8 +65,6 @@ class TcpSecurity {
     }
     return made.get();
   }
-  // Whoever wishes for the kernel's TLS, and does not get it, is told why: by the first link.
-  bool KernelOffersTls();
   TlsScratch* scratch() {
     if (scratch_ == nullptr) scratch_ = std::make_unique<TlsScratch>();
     return scratch_.get();
@@ -76,7 +74,6 @@ class TcpSecurity {
   std::unique_ptr<TlsCredentials> client_;
   std::unique_ptr<TlsCredentials> server_;
   std::unique_ptr<TlsScratch> scratch_;
-  bool has_told_of_kernel_ = false;
 };
 
 // The link that most likely brings something next, so that it is read before all are asked for:

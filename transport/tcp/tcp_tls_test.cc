@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/bytes.h"
+#include "core/strings.h"
 #include "gtest/gtest.h"
 #include "transport/descriptor.h"
 #include "transport/link.h"
@@ -202,6 +203,29 @@ TEST_F(TcpTlsTest, WhatIsSentAtOnceIsOneRecord) {
   EXPECT_EQ(way_->from_client.seen.size() - before, kRecordHeaderBytes + frame_bytes + 1 + 16);
 }
 
+// Each side's own wish. On the wire it is the same.
+TEST_F(TcpTlsTest, ALinkSaysWhatHasComeOfTheWishForTheKernelsTls) {
+  const absl::Status offer = AskKernelForTls();
+  const std::string by =
+      offer.ok() ? "records by the kernel" : StrCat("records by Weft: ", ToStd(offer.message()));
+  for (const bool server_wishes : {true, false}) {
+    for (const bool has_secret : {true, false}) {
+      TcpSide a, b;
+      LinkPeer peer;
+      peer.nonce = 5;
+      if (has_secret) peer.secret = SecretOf(1);
+      peer.kernel_tls = server_wishes;
+      b.end.link = std::move(b.domain->Accept(peer, &b.end)).value();
+      peer.address = b.listens_at;
+      peer.kernel_tls = !server_wishes;
+      a.end.link = std::move(a.domain->Connect(peer, &a.end)).value();
+      ASSERT_TRUE(TcpRunUntil({&a, &b}, [&] { return a.end.ups == 1 && b.end.ups == 1; }));
+      EXPECT_EQ(a.end.link->kernel_tls(), !server_wishes && has_secret ? by : "");
+      EXPECT_EQ(b.end.link->kernel_tls(), server_wishes && has_secret ? by : "");
+    }
+  }
+}
+
 // An attacker changes one byte, of the handshake or of what comes behind it.
 TEST_F(TcpTlsTest, ChangedByteIsNeverTakenForTheTruth) {
   size_t bytes[2] = {};
@@ -215,7 +239,7 @@ TEST_F(TcpTlsTest, ChangedByteIsNeverTakenForTheTruth) {
   ASSERT_TRUE(Run([&] { return a_.received.size() == 1 && b_.received.size() == 1; }));
   bytes[0] = way_->from_client.seen.size();
   bytes[1] = way_->from_server.seen.size();
-  const bool by_kernel = TcpTestByKernel() && AskKernelForTls().offered;
+  const bool by_kernel = TcpTestByKernel() && AskKernelForTls().ok();
   for (const int direction : {0, 1}) {
     for (size_t at = direction == 0 ? kJoinBytes : 0; at < bytes[direction]; ++at) {
       // All of what is encrypted, and each third byte of the hellos.

@@ -7,15 +7,16 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <utility>
+#include <string_view>
 
 #include "core/process_wide.h"
 #include "core/secret.h"
-#include "core/status.h"
 #include "core/strings.h"
 #include "transport/descriptor.h"
+#include "transport/tls/tls_errors.h"
 
 namespace weft {
 namespace {
@@ -71,47 +72,64 @@ int Connect(Descriptor* client, Descriptor* server) {
   return server->valid() ? 0 : errno;
 }
 
-std::string ErrnoText(int error) {
-  return std::string(StatusFromErrno(error, "it says").message());
+absl::Status NotOffered(int error, std::string_view what) {
+  const std::string why = StrCat(what, ": ", ErrnoText(error));
+  switch (error) {
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case ENOMEM:
+    case ENETDOWN:
+    case ENETUNREACH:
+    case EADDRNOTAVAIL:
+      return absl::UnavailableError(why);
+    default:
+      return absl::UnimplementedError(why);
+  }
 }
 
-// Why not; empty: it is offered.
-std::string Try() {
+absl::Status Try() {
   Descriptor ends[2];
   if (const int error = Connect(&ends[0], &ends[1]); error != 0) {
-    return StrCat("no connection over 127.0.0.1 to try the kernel's TLS with: ", ErrnoText(error));
+    return NotOffered(error, "no connection over 127.0.0.1 to try the kernel's TLS with");
   }
   for (const Descriptor& end : ends) {
     const int error = AttachKernelTls(end.get());
     if (error == ENOENT) {
-      return "this kernel has no TLS (CONFIG_TLS), or its module is not loaded (modprobe tls)";
+      return absl::UnimplementedError(
+          "this kernel has no TLS (CONFIG_TLS), or its module was not loaded when this process "
+          "first asked for it (modprobe tls)");
     }
-    if (error != 0) return StrCat("the kernel's TLS cannot be used here: ", ErrnoText(error));
+    if (error != 0) return NotOffered(error, "the kernel's TLS cannot be used here");
   }
   TlsRecordKey key;
   key.bytes = TlsRecordKey::kMostBytes;
   for (const KernelTlsSide side : {KernelTlsSide::kOut, KernelTlsSide::kIn}) {
     const int fd = ends[side == KernelTlsSide::kOut ? 0 : 1].get();
     if (const int error = GiveKernelTlsKey(fd, side, key); error != 0) {
-      return StrCat("this kernel's TLS has no TLS 1.3 with AES-GCM: ", ErrnoText(error));
+      return NotOffered(error, "this kernel's TLS has no TLS 1.3 with AES-GCM");
     }
     const int error = GiveKernelTlsKey(fd, side, key);
     if (error == EBUSY) {
-      return "this kernel's TLS takes no new key on an open socket (Linux 6.14 does)";
+      return absl::UnimplementedError(
+          "this kernel's TLS takes no new key on an open socket (Linux 6.14 does)");
     }
-    if (error != 0) return StrCat("this kernel's TLS takes no new key: ", ErrnoText(error));
+    if (error != 0) return NotOffered(error, "this kernel's TLS takes no new key");
   }
-  return "";
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-const KernelTlsOffer& AskKernelForTls() {
-  static constinit ProcessWide<KernelTlsOffer> offer;
-  return offer.Get([] {
-    std::string why_not = Try();
-    return KernelTlsOffer{why_not.empty(), std::move(why_not)};
-  });
+absl::Status AskKernelForTls() {
+  static constinit ProcessWide<absl::Status> answer;
+  static constinit std::atomic<bool> is_kept{false};
+  if (is_kept.load(std::memory_order_acquire)) return answer.Get();
+  const absl::Status tried = Try();
+  if (absl::IsUnavailable(tried)) return tried;
+  const absl::Status& kept = answer.Get([&] { return tried; });
+  is_kept.store(true, std::memory_order_release);
+  return kept;
 }
 
 // --- keys ----------------------------------------------------------------------------------------

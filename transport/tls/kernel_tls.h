@@ -6,7 +6,7 @@
 // when a key update has been sent or read.
 //
 // Threads: any; a socket is its owner's. Lifetime: none.
-// Errors: those of the system call, by number; 0: none.
+// Errors: those of the system call, by number; 0: none. AskKernelForTls() has words.
 #pragma once
 
 #include <sys/types.h>
@@ -15,21 +15,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <string>
 
+#include "absl/status/status.h"
 #include "core/bytes.h"
 #include "transport/tls/tls_records.h"
 
 namespace weft {
 
-struct KernelTlsOffer {
-  bool offered = false;
-  std::string why_not = {};  // in words; empty where it is offered
-};
-
-// Tried out, on a pair of sockets over 127.0.0.1, when it is first asked in this process: TLS 1.3's
-// AES-GCM both ways, and a second key in the place of the first, which Linux takes since 6.14.
-const KernelTlsOffer& AskKernelForTls();
+// OK: this kernel offers TLS 1.3's AES-GCM both ways, and takes a second key in the place of the
+// first, as Linux does since 6.14. Else why not, in words: UNIMPLEMENTED, or UNAVAILABLE where
+// something was short that may be there the next time (descriptors, memory, 127.0.0.1).
+//
+// It is tried out on a pair of sockets over 127.0.0.1. That takes milliseconds, for it may load
+// kernel modules; a second, once, where packets over 127.0.0.1 are dropped. So whoever is going to
+// need it asks once where waiting does no harm. The answer is kept until the process ends, but for
+// UNAVAILABLE. It says nothing of a card.
+absl::Status AskKernelForTls();
 
 enum class KernelTlsSide : uint8_t { kOut = 1, kIn = 2 };
 

@@ -20,6 +20,7 @@
 #include "transport/descriptor.h"
 #include "transport/pem.h"
 #include "transport/read_file.h"
+#include "transport/tls/kernel_tls.h"
 #include "transport/tls/tls_errors.h"
 #include "transport/tls/tls_stream.h"
 
@@ -169,6 +170,7 @@ absl::StatusOr<std::unique_ptr<TlsCredentials>> TlsCredentials::Create(
     TlsRole role, const SecurityOptions& options) {
   std::unique_ptr<TlsCredentials> self(new TlsCredentials(role, options));
   WEFT_RETURN_IF_ERROR(self->CheckOptions());
+  if (options.kernel_tls) (void)AskKernelForTls();  // now, and not within the first handshake
   self->stamps_ = self->LookAtFiles();  // before they are read: a later change is seen later
   for (std::optional<FileStamp>& stamp : self->stamps_) stamp = UnlessYoung(*stamp);
   Texts texts;

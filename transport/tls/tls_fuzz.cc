@@ -190,7 +190,7 @@ void RunWithTheKey(Host* host, bool server, bool is_narrow, FuzzInput input) {
     ours.stream->Flush();
     peer.Shake();
   }
-  WEFT_CHECK(ours.stream->has_own_records());
+  WEFT_CHECK(ours.stream->records_by() == TlsStream::RecordsBy::kWeft);
   const auto forger = TlsRecords::Create(kAes256GcmSha384, theirs, peer.secrets());
   WEFT_CHECK(forger != nullptr);
   std::string said, heard, record;

@@ -99,8 +99,8 @@ class TlsTrafficSecrets {
   Slot server_;
 };
 
-// What somebody else is told who is to make or open the records of one direction, from the one of
-// `number` on: tls_kernel_stream.h.
+// The key of one direction, for somebody else to make or open its records (tls_kernel_stream.h),
+// from the record of `number` on.
 struct TlsRecordKey {
   static constexpr size_t kMostBytes = 32;
 
@@ -201,7 +201,7 @@ class TlsRecords {
   static std::array<std::byte, kKeyUpdateMessageBytes> KeyUpdateMessage(bool requests_update);
   TlsRecordKey out_key() const { return KeyOf(out_); }
   TlsRecordKey in_key() const { return KeyOf(in_); }
-  // This side has said that it has.
+  // REQUIRES: a KeyUpdate of this side has been sent.
   void UseNextOutKey() { UseNextSecret(&out_); }
   // How often the peer has: as often as Take() has gone on to another in_key().
   uint64_t peer_updates() const { return peer_updates_; }

@@ -410,7 +410,7 @@ class TlsRecordsPeerTest : public ::testing::TestWithParam<TlsRole> {
       peer_->Shake();
     }
     ASSERT_EQ(ours_->state(), TlsStream::State::kUp) << ours_->error();
-    ASSERT_TRUE(ours_->has_own_records());
+    ASSERT_EQ(ours_->records_by(), TlsStream::RecordsBy::kWeft);
   }
 
   // From here on the peer says what it likes, in its own role and under its own keys.

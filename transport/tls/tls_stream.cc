@@ -319,28 +319,43 @@ bool TlsStream::Seal(ByteSpan plain) {
 
 // --- records of our own, and of the kernel's -----------------------------------------------------
 
+void TlsStream::UseKernel() {
+  const absl::Status offer = AskKernelForTls();
+  wants_kernel_ = offer.ok();
+  why_not_kernel_ = ToStd(offer.message());
+}
+
 // Both sides number their records from 0 here: OpenSSL has neither made nor read one under these
 // secrets. A server makes its tickets right behind the handshake.
-void TlsStream::TakeOver() {
+const char* TlsStream::MakeRecords(std::unique_ptr<TlsRecords>* records) {
   const std::unique_ptr<TlsTrafficSecrets> secrets = std::move(secrets_);
-  if (secrets == nullptr || SSL_has_pending(ssl_) == 1) return;
-  if (credentials_->role() == TlsRole::kServer && SSL_get_num_tickets(ssl_) > 0) return;
+  if (secrets == nullptr) return "OpenSSL has told nobody their keys";
+  if (SSL_has_pending(ssl_) == 1) return "OpenSSL has begun to read them";
+  if (credentials_->role() == TlsRole::kServer && SSL_get_num_tickets(ssl_) > 0) {
+    return "OpenSSL has made tickets with the key";
+  }
   const uint16_t suite = SSL_CIPHER_get_protocol_id(SSL_get_current_cipher(ssl_));
-  auto records = TlsRecords::Create(suite, credentials_->role(), *secrets);
-  if (records == nullptr) return;
+  *records = TlsRecords::Create(suite, credentials_->role(), *secrets);
+  return *records == nullptr ? "the suite is not AES-GCM" : nullptr;
+}
+
+void TlsStream::TakeOver() {
+  std::unique_ptr<TlsRecords> records;
+  if (const char* const why_openssl = MakeRecords(&records); why_openssl != nullptr) {
+    if (wants_kernel_) why_not_kernel_ = why_openssl;
+    return;
+  }
   if (!wants_kernel_ || !GiveToKernel(&records)) {
     layer_ = std::make_unique<TlsRecordStream>(fd_, scratch_, &output_, std::move(records), input_);
+    records_by_ = RecordsBy::kWeft;
   }
   input_ = {};
   std::vector<std::byte>().swap(kept_);
 }
 
 bool TlsStream::GiveToKernel(std::unique_ptr<TlsRecords>* records) {
-  const KernelTlsOffer& offer = AskKernelForTls();
   SendOutput();  // the end of the handshake is no work of the kernel's
-  if (!offer.offered) {
-    why_not_kernel_ = offer.why_not;
-  } else if (!input_.empty()) {
+  if (!input_.empty()) {
     why_not_kernel_ = "records of the peer's have been read already";
   } else if (output_.unsent() > 0) {
     why_not_kernel_ = "the socket was full at the end of the handshake";
@@ -348,7 +363,7 @@ bool TlsStream::GiveToKernel(std::unique_ptr<TlsRecords>* records) {
     auto begun = TlsKernelStream::Begin(fd_, scratch_, records);
     if (begun.ok()) {
       layer_ = *std::move(begun);
-      kernel_has_records_ = true;
+      records_by_ = RecordsBy::kKernel;
       return true;
     }
     if (absl::IsInternal(begun.status())) BecomeFailed(begun.status());

@@ -29,9 +29,9 @@
 //
 // After UseKernel() the kernel makes and opens the records instead (tls_kernel_stream.h), where it
 // offers that, and nothing of what the peer has sealed was taken from the socket: such a stream
-// takes whole records during the handshake, one by one. Where one of these does not hold the
-// records are our own, and why_not_kernel() says why. (OpenSSL has kernel TLS only for a socket
-// that it reads and writes by itself, record by record.)
+// takes whole records during the handshake, one by one. Where one of these does not hold somebody
+// else makes the records, as above, and why_not_kernel() says why. (OpenSSL has kernel TLS only for
+// a socket that it reads and writes by itself, record by record.)
 //
 // Threads: one engine's. Lifetime: the descriptor, credentials and scratch outlive it. It does not
 //   move. It closes nothing.
@@ -89,6 +89,7 @@ class TlsStream {
   static constexpr size_t kReadAheadBytes = kRecordBytes + 256 + 5;
 
   enum class State : uint8_t { kPlain = 1, kHandshake = 2, kUp = 3, kFailed = 4 };
+  enum class RecordsBy : uint8_t { kOpenssl = 1, kWeft = 2, kKernel = 3 };
 
   // Plain.
   explicit TlsStream(int fd) : fd_(fd), output_(fd) {}
@@ -106,9 +107,9 @@ class TlsStream {
   // it: it is for who looks at the hello on the way in. 1 to 255 bytes. REQUIRES: between Start()
   // and the first Flush().
   absl::Status AlsoOffer(std::string_view protocol);
-  // Behind the handshake the kernel is to make and open the records, if it can. REQUIRES: behind
-  // Start(), before anything has been received.
-  void UseKernel() { wants_kernel_ = true; }
+  // Behind the handshake the kernel is to make and open the records, if it can: AskKernelForTls()
+  // is asked. REQUIRES: behind Start(), before anything has been received.
+  void UseKernel();
 
   // The bytes read into `iovecs`; 0: the peer has ended the stream in good order. A stream that
   // ends without TLS's own end may have been cut by anybody on the way: that is an error.
@@ -144,11 +145,9 @@ class TlsStream {
   const TlsKey& key() const { return key_; }
   // The handshake did without certificates, for the peers had met before.
   bool resumed() const;
-  // OpenSSL has no part in the records.
-  bool has_own_records() const { return layer_ != nullptr; }
-  // Nor has Weft.
-  bool has_kernel_records() const { return kernel_has_records_; }
-  // In words, behind UseKernel() and in kUp; empty where the kernel has the records.
+  // Who makes and opens the records behind the handshake. REQUIRES: kUp.
+  RecordsBy records_by() const { return records_by_; }
+  // In words, why it is not the kernel. Empty where it is, and without UseKernel(). REQUIRES: kUp.
   const std::string& why_not_kernel() const { return why_not_kernel_; }
 
   // Who the peer is, without what only the kernel knows. REQUIRES: kUp.
@@ -169,9 +168,11 @@ class TlsStream {
   // Makes one record of 1..kRecordBytes; false: failed, and errno says so.
   bool Seal(ByteSpan plain);
 
-  // Goes over to records of our own, where that can be.
+  // Goes over to records of our own, or the kernel's, where that can be.
   void TakeOver();
-  // The same, of the kernel. False: *records are still there, to be used by ourselves.
+  // Why OpenSSL goes on with the records, in words; nullptr: *records are made, for somebody else.
+  const char* MakeRecords(std::unique_ptr<TlsRecords>* records);
+  // False: *records are still there, to be used by ourselves.
   bool GiveToKernel(std::unique_ptr<TlsRecords>* records);
   // What a call of layer_ has returned: where that has failed, this has.
   ssize_t OfLayer(ssize_t result);
@@ -220,7 +221,7 @@ class TlsStream {
   bool ended_ = false;                          // by End()
   TlsOutput output_;
   bool wants_kernel_ = false;
-  bool kernel_has_records_ = false;  // layer_ is a TlsKernelStream
+  RecordsBy records_by_ = RecordsBy::kOpenssl;
   std::string why_not_kernel_;
   std::unique_ptr<TlsRecordLayer> layer_;  // null: OpenSSL makes and reads the records
 

@@ -14,10 +14,13 @@
 
 #include "core/random.h"
 #include "transport/descriptor.h"
+#include "transport/tls/kernel_tls.h"
 #include "transport/tls/testing/certificates.h"
 
 namespace weft {
 namespace {
+
+using RecordsBy = TlsStream::RecordsBy;
 
 const TestAuthority& Authority() {
   static const TestAuthority* const authority = new TestAuthority;
@@ -453,8 +456,8 @@ TEST(TlsStreamTest, SecretThatBothHaveIsEnough) {
   EXPECT_EQ(pair.server().identity().psk_name, "fleet");
   EXPECT_EQ(WriteTo(&pair.client(), "hello"), 5);
   EXPECT_EQ(ReadFrom(&pair.server()), "hello");
-  EXPECT_TRUE(pair.client().has_own_records());
-  EXPECT_TRUE(pair.server().has_own_records());
+  EXPECT_EQ(pair.client().records_by(), RecordsBy::kWeft);
+  EXPECT_EQ(pair.server().records_by(), RecordsBy::kWeft);
 }
 
 // --- who makes the records -----------------------------------------------------------------------
@@ -476,12 +479,12 @@ TEST(TlsStreamTest, WithoutItsSecretsAStreamStaysWithOpenSsl) {
   TlsPair pair(client.get(), server.get());
   SSL_CTX_set_keylog_callback(client->Context(0), nullptr);
   ExpectToCarry(&pair);
-  EXPECT_FALSE(pair.client().has_own_records());
-  EXPECT_TRUE(pair.server().has_own_records());
+  EXPECT_EQ(pair.client().records_by(), RecordsBy::kOpenssl);
+  EXPECT_EQ(pair.server().records_by(), RecordsBy::kWeft);
 }
 
 // With certificates, which leave the suite open, and all else as with a pre-shared key.
-void MeetWith(const char* suite, size_t tickets, bool own_client, bool own_server) {
+void MeetWith(const char* suite, size_t tickets, RecordsBy client_by, RecordsBy server_by) {
   auto with_psk = *TlsCredentials::Create(TlsRole::kClient, WithPsk("fleet", 's'));
   TlsPair unused(with_psk.get(), with_psk.get());
   auto client = *TlsCredentials::Create(TlsRole::kClient, Certified());
@@ -493,20 +496,31 @@ void MeetWith(const char* suite, size_t tickets, bool own_client, bool own_serve
     SSL_CTX_set_num_tickets(side->Context(0), tickets);
   }
   TlsPair pair(client.get(), server.get());
+  // A wish that is not granted: not by this kernel, not for these sockets, or as the test has it.
+  pair.client().UseKernel();
+  pair.server().UseKernel();
   ExpectToCarry(&pair);
-  EXPECT_EQ(pair.client().has_own_records(), own_client) << suite;
-  EXPECT_EQ(pair.server().has_own_records(), own_server) << suite;
+  EXPECT_EQ(pair.client().records_by(), client_by) << suite;
+  EXPECT_EQ(pair.server().records_by(), server_by) << suite;
+  for (TlsStream* const stream : {&pair.client(), &pair.server()}) {
+    const std::string& why = stream->why_not_kernel();
+    EXPECT_NE(why, "") << suite;
+    if (!AskKernelForTls().ok()) continue;
+    EXPECT_EQ(why.find("the kernel's TLS does not take this socket") == 0,
+              stream->records_by() == RecordsBy::kWeft)
+        << why;
+  }
 }
 
 TEST(TlsStreamTest, OfOtherSuitesOpenSslMakesTheRecords) {
-  MeetWith("TLS_AES_256_GCM_SHA384", 0, true, true);
-  MeetWith("TLS_AES_128_GCM_SHA256", 0, true, true);
-  MeetWith("TLS_CHACHA20_POLY1305_SHA256", 0, false, false);
+  MeetWith("TLS_AES_256_GCM_SHA384", 0, RecordsBy::kWeft, RecordsBy::kWeft);
+  MeetWith("TLS_AES_128_GCM_SHA256", 0, RecordsBy::kWeft, RecordsBy::kWeft);
+  MeetWith("TLS_CHACHA20_POLY1305_SHA256", 0, RecordsBy::kOpenssl, RecordsBy::kOpenssl);
 }
 
 // It has used its key for them.
 TEST(TlsStreamTest, AServerThatGivesTicketsStaysWithOpenSsl) {
-  MeetWith("TLS_AES_256_GCM_SHA384", 2, true, false);
+  MeetWith("TLS_AES_256_GCM_SHA384", 2, RecordsBy::kWeft, RecordsBy::kOpenssl);
 }
 
 // What the client says right behind its handshake comes with the end of it.
@@ -517,7 +531,7 @@ TEST(TlsStreamTest, RecordsRightBehindTheHandshakeAreNotLost) {
   ASSERT_EQ(WriteTo(&pair.client(), "at once"), 7);  // behind its Finished, in one stream of bytes
   ASSERT_EQ(pair.server().state(), TlsStream::State::kHandshake);
   EXPECT_EQ(ReadFrom(&pair.server()), "at once");
-  EXPECT_TRUE(pair.server().has_own_records());
+  EXPECT_EQ(pair.server().records_by(), RecordsBy::kWeft);
 }
 
 TEST(TlsStreamTest, WrongSecretIsRefused) {

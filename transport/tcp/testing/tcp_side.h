@@ -42,7 +42,7 @@ inline std::optional<LinkSecret> TcpTestSecret() {
   return secret;
 }
 
-// Of these, the kernel is to make the records where it is "kernel".
+// WEFT_TEST_TLS=kernel: links have security, and the kernel makes their records.
 inline bool TcpTestByKernel() {
   const char* const value = std::getenv("WEFT_TEST_TLS");
   return value != nullptr && std::string(value) == "kernel";
