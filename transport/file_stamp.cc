@@ -25,7 +25,11 @@ FileStamp LookAtFile(const std::string& path) {
 std::optional<FileStamp> UnlessYoung(const FileStamp& stamp) {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
-  if (stamp.bytes >= 0 && Nanoseconds(now) - stamp.changed_ns < kYoungNs) return std::nullopt;
+  return UnlessYoung(stamp, Nanoseconds(now));
+}
+
+std::optional<FileStamp> UnlessYoung(const FileStamp& stamp, int64_t now_ns) {
+  if (stamp.bytes >= 0 && now_ns - stamp.changed_ns < kYoungNs) return std::nullopt;
   return stamp;
 }
 

@@ -29,7 +29,10 @@ struct FileStamp {
 
 FileStamp LookAtFile(const std::string& path);
 
-// None, which no file has, for one that has changed in the last second.
+// nullopt for a file that changed within the last second: it equals no later stamp, so the file is
+// read again.
 std::optional<FileStamp> UnlessYoung(const FileStamp& stamp);
+// The same at another time, in ns since 1970.
+std::optional<FileStamp> UnlessYoung(const FileStamp& stamp, int64_t now_ns);
 
 }  // namespace weft
