@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,9 +35,11 @@ class FalseLocalSocketTest : public StrangerTest {
   }
 
   // The connection comes up over tcp, shared memory was given up for this reason, and it serves.
-  void ExpectTcpBecause(const std::string& reason) {
+  // `path_timeout_ns` is that of tcp as well.
+  void ExpectTcpBecause(const std::string& reason,
+                        uint64_t path_timeout_ns = Patient().link.path_timeout_ns) {
     ConnectOptions options = Over({PathKind::kShm, PathKind::kTcp});
-    options.link.path_timeout_ns = 1'000'000'000;
+    options.link.path_timeout_ns = path_timeout_ns;
     NetworkEnd* const end = DialAt(relay_->address(), options);
     ASSERT_TRUE(RunRelayed([&] { return end->opened() || end->closed(); }));
     ASSERT_TRUE(end->opened()) << end->why();
@@ -99,7 +102,7 @@ TEST_F(FalseLocalSocketTest, ThatLiesCostsSharedMemoryOnly) {
 
 TEST_F(FalseLocalSocketTest, ThatIsSilentCostsSharedMemoryAndItsTime) {
   Listen("");
-  ExpectTcpBecause("did not come up within 1000 ms");
+  ExpectTcpBecause("did not come up within 5000 ms", /*path_timeout_ns=*/5'000'000'000);
 }
 
 }  // namespace
