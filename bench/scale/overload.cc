@@ -55,6 +55,8 @@ constexpr double kWarmUpOfOverload = 4;
 constexpr double kLongestWarmUpSeconds = 1;
 // There are nine legs in a round.
 constexpr int kMostRounds = 3;
+// Of a leg: then something is wrong.
+constexpr uint64_t kMostLegNs = 60 * kNsPerSec;
 // Of what the workers can do: on a busy machine no call of a short leg may be answered in time.
 constexpr int kMostTries = 10;
 
@@ -171,6 +173,10 @@ class Callers {
     while (outstanding_ > 0) engine.Poll();
     engine.Leave();
     WEFT_RETURN_IF_ERROR(failure_);
+    if (times_.count() == 0) {
+      return absl::DeadlineExceededError(
+          StrCat("no call ended but by a refusal, in ", kMostLegNs / kNsPerSec, " s"));
+    }
     return Leg{static_cast<double>(served_) * 1e9 / static_cast<double>(counted_ns),
                static_cast<double>(times_.Percentile(50)) / 1e3,
                static_cast<double>(times_.Percentile(99)) / 1e3};
@@ -184,8 +190,10 @@ class Callers {
   };
 
   // A leg ends with a call that counts, however late: a busy machine may end none in a short one.
+  // Where all are refused none counts.
   bool IsGoingOn(uint64_t now_ns) const {
-    return now_ns < counted_until_ns_ || times_.count() == 0;
+    if (times_.count() == 0) return now_ns < counted_until_ns_ + kMostLegNs;
+    return now_ns < counted_until_ns_;
   }
 
   static uint64_t ToNs(double seconds) { return static_cast<uint64_t>(seconds * 1e9); }

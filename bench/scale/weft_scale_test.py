@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """weft_scale runs each program over both paths, has the metrics that are documented and no others,
 with values that can be: in the range of what they measure, and each ratio that of its two figures. It
-ends with the goals, leaves nothing behind in /dev/shm, and refuses a program that it does not know.
+ends with the goals, leaves nothing new in /dev/shm, and refuses a program that it does not know.
 
 Whether goals are met says nothing of a run of a fiftieth of a second, and is not looked at.
 """
@@ -72,7 +72,8 @@ def expected():
             add(stem + "server_engines_2.", "spread_word_ratio", RATIO)
             add(stem, "engines_1.Mper_s engines_2.Mper_s", M_PER_S)
             add(stem, "engines.scaling engines.cpu_scaling", RATIO)
-        # Eight clients of two engines, after the looks at which they are asked to move.
+        # Eight clients of two engines, after the looks at which they are asked to move: those of the
+        # default are a second apart.
         add(stem + "uneven.", "fuller", (4, 8))
         add(stem + "uneven.", "even_ms", (1, 60e3))
         add(stem + "uneven.", "default_even_ms", (1000, 60e3))
@@ -94,15 +95,22 @@ def expected():
     return ranges
 
 
+def shared_memory_files():
+    return set(glob.glob("/dev/shm/weft*"))
+
+
 class WeftScale(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
+        # In Bazel's sandbox nobody else has files there; outside of it others may have some.
+        before = shared_memory_files()
         with tempfile.TemporaryDirectory() as scratch:
             figures = os.path.join(scratch, "scale.json")
             done = subprocess.run(
                 [PROGRAM, "--connections", "20", "--repeat", "1", "--seconds", "0.02",
                  "--transfer-mib", "4", "--json", figures], stdout=subprocess.PIPE, text=True)
+            cls.left_behind = shared_memory_files() - before
             cls.status = done.returncode
             cls.table = done.stdout
             with open(figures) as lines:
@@ -167,11 +175,6 @@ class WeftScale(unittest.TestCase):
         goodputs = [value for metric, value in self.values.items() if metric.endswith(".goodput")]
         self.assertEqual(max(goodputs), 1)
 
-    def test_looks_that_are_further_apart_even_engines_later(self):
-        for path in PATHS:
-            stem = "scale.%s.uneven." % path
-            self.assertGreater(self.values[stem + "default_even_ms"], self.values[stem + "even_ms"])
-
     def test_the_last_line_says_which_goals_were_missed(self):
         last = self.table.splitlines()[-1]
         self.assertRegex(last, r"^goals: (all \d+ met|\d+ of \d+ missed: scale\.\S+(, scale\.\S+)*)$")
@@ -185,7 +188,7 @@ class WeftScale(unittest.TestCase):
             self.assertNotIn("too few", self.table)
 
     def test_nothing_is_left_behind(self):
-        self.assertEqual(glob.glob("/dev/shm/weft*"), [])
+        self.assertEqual(self.left_behind, set())
 
     def test_an_unknown_program_is_refused(self):
         done = subprocess.run([PROGRAM, "sideways"], stderr=subprocess.PIPE, text=True)
