@@ -18,6 +18,8 @@
 // (a lock, a count of what is under way) is not seen, unless something is still under way then; and
 // one that is read only is not meant.
 //
+// Memory that is given back to the kernel in between is not looked at any more.
+//
 // Threads: one; all others rest during Begin(), Next() and End(), which write to no memory that
 // was there before. Not under sanitizers, which keep memory of their own.
 #pragma once
@@ -31,6 +33,10 @@ namespace weft::test {
 
 class ChangedLines {
  public:
+  // Empty, or why it cannot look here: some containers hide what the kernel says of memory.
+  static std::string WhyNot();
+
+  // REQUIRES: WhyNot() is empty.
   ChangedLines();
   ~ChangedLines();
   ChangedLines(const ChangedLines&) = delete;
@@ -54,7 +60,7 @@ class ChangedLines {
   static constexpr uint8_t kSecond = 2;
 
   struct Page {
-    const std::byte* address;
+    uintptr_t address;
     size_t mapping;  // of mappings_
   };
 
@@ -63,9 +69,11 @@ class ChangedLines {
   void Look(uint8_t who);
   size_t CountOf(uint8_t who) const;
 
+  int memory_ = -1;  // /proc/self/mem: of a page that is not there any more it says so
   std::vector<std::string> mappings_;
   std::vector<Page> pages_;
   // Outside of what is looked at: made when it is known what that is.
+  std::byte* now_ = nullptr;     // a page as it is
   std::byte* copies_ = nullptr;  // of the pages, one behind the other
   uint8_t* changed_ = nullptr;   // of each line: in this round, by whom
   uint8_t* always_ = nullptr;    // in all rounds
