@@ -628,6 +628,7 @@ TEST_F(EnginesTest, ClientsProveThemselvesToEachEngine) {
 class EnginesFabricTest : public EnginesTest, public testing::WithParamInterface<PathKind> {
  protected:
   void SetUp() override {
+    if (const std::string why = WhyNot(GetParam()); !why.empty()) GTEST_SKIP() << why;
     ServerOptions options = WithEngines(3);
     options.link.paths = {GetParam()};
     Serve(options);

@@ -101,6 +101,7 @@ bool IsOfLibfabric(PathKind path) { return path == PathKind::kOfiTcp || path == 
 class ForkTest : public testing::TestWithParam<PathKind> {
  protected:
   void SetUp() override {
+    if (const std::string why = WhyNot(GetParam()); !why.empty()) GTEST_SKIP() << why;
     server_ = Serve();
     channel_ = Open(server_->address());
     auto exported = server_->AllocateExport(4096, {.rights = kAllRights});

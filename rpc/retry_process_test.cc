@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,20 @@ class RetryProcessTest : public testing::TestWithParam<PathKind> {
  protected:
   // The servers have it from this process. ofi_tcp is used only where both sides name it.
   void SetUp() override {
+    if (const std::string why = WhyNot(GetParam()); !why.empty()) GTEST_SKIP() << why;
+    if (const char* const paths = getenv("WEFT_PATHS")) before_ = paths;
     setenv("WEFT_PATHS", std::string(PathKindName(GetParam())).c_str(), /*overwrite=*/1);
   }
+  void TearDown() override {
+    if (before_.has_value()) {
+      setenv("WEFT_PATHS", before_->c_str(), /*overwrite=*/1);
+    } else {
+      unsetenv("WEFT_PATHS");
+    }
+  }
+
+ private:
+  std::optional<std::string> before_;
 };
 
 // Eight calls are under way at any time; two servers are killed under them, and started again.

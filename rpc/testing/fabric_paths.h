@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "transport/host_paths.h"
@@ -22,6 +23,15 @@ inline std::vector<PathKind> FabricPaths() {
   if (host.ok() && std::any_of(host->paths.begin(), host->paths.end(), usable))
     kinds.push_back(PathKind::kVerbs);
   return kinds;
+}
+
+// Empty, or why this one of them is not there after all: libfabric, or this provider of it, is not
+// installed.
+inline std::string WhyNot(PathKind kind) {
+  if (kind != PathKind::kOfiTcp) return "";
+  const auto host = ListHostPaths({});
+  if (!host.ok()) return host.status().ToString();
+  return host->fabric.find("tcp") != std::string::npos ? "" : "no ofi_tcp: " + host->fabric;
 }
 
 // These, and what needs no libfabric.

@@ -12,6 +12,7 @@
 #include "transport/control/rdma_offers.h"
 #include "transport/control/testing/network_world.h"
 #include "transport/control/testing/relay.h"
+#include "transport/ofi/ofi.h"
 #include "transport/testing/post.h"
 
 namespace weft {
@@ -19,6 +20,13 @@ namespace {
 
 class SealingTest : public NetworkTest {
  protected:
+  void SetUp() override {
+    const std::string providers = DescribeProviders();
+    if (path_ == PathKind::kOfiTcp && providers.find("tcp") == std::string::npos) {
+      GTEST_SKIP() << "no ofi_tcp: " << providers;
+    }
+    NetworkTest::SetUp();
+  }
   static SecurityOptions Secret(bool require_encryption = false) {
     SecurityOptions options;
     options.psk_name = "fleet";
