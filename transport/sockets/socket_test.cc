@@ -45,10 +45,9 @@ bool IsNonBlockingAndClosedOnExec(int fd) {
 class UnixListenerTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* base = getenv("TEST_TMPDIR");
-    // Bazel's folder can be longer than the 107 bytes of a socket's path.
-    folder_ = (base != nullptr && std::string(base).size() < 60 ? base : "/tmp") +
-              std::string("/weft_socket_XXXXXX");
+    // Bazel's folder can be longer than the 107 bytes of a socket's path, and lie where not every
+    // user may go.
+    folder_ = "/tmp/weft_socket_XXXXXX";
     ASSERT_NE(mkdtemp(folder_.data()), nullptr);
     path_ = folder_ + "/server.sock";
   }
@@ -162,6 +161,7 @@ TEST_F(UnixListenerTest, AClientIsKnownByItsProcessWhateverItCallsItself) {
 TEST_F(UnixListenerTest, TheModeOfItsFileSaysWhoMayConnect) {
   constexpr uid_t kNobody = 65'534;
   constexpr int kCannotBeHim = -1;
+  constexpr int kDoesNotComeSoFar = -2;
   ASSERT_EQ(::chmod(folder_.c_str(), 0755), 0);  // he comes as far as the file
   struct Case {
     mode_t umask;
@@ -187,6 +187,8 @@ TEST_F(UnixListenerTest, TheModeOfItsFileSaysWhoMayConnect) {
           ::setresuid(kNobody, kNobody, kNobody) == 0) {
         const int client = ::socket(AF_UNIX, SOCK_STREAM, 0);
         error = ::connect(client, server.get(), server.length) == 0 ? 0 : errno;
+        struct stat seen {};
+        if (::stat(path_.c_str(), &seen) != 0) error = kDoesNotComeSoFar;
       }
       _exit(::write(told[1], &error, sizeof(error)) == sizeof(error) ? 0 : 1);
     }
@@ -194,6 +196,7 @@ TEST_F(UnixListenerTest, TheModeOfItsFileSaysWhoMayConnect) {
     ASSERT_EQ(::read(told[0], &error, sizeof(error)), static_cast<ssize_t>(sizeof(error)));
     ::waitpid(stranger, nullptr, 0);
     if (error == kCannotBeHim) GTEST_SKIP() << "this process cannot start one of another user";
+    if (error == kDoesNotComeSoFar) GTEST_SKIP() << "another user may not go to " << folder_;
     EXPECT_EQ(error, test.error) << "with umask " << test.umask;
   }
 }
