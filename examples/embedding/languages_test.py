@@ -7,6 +7,7 @@ are the group "languages" of third_party/packages.debian.
 """
 import glob
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -18,8 +19,10 @@ import told_skips  # pylint: disable=wrong-import-position
 
 HERE = os.path.dirname(os.path.abspath(sys.argv[0]))
 LIBRARY, ECHO = (os.path.abspath(path) for path in sys.argv[1:3])
-# Of one program, on a busy machine; compilers take some seconds.
+# Of one program, on a busy machine.
 PATIENCE_SECONDS = 120
+# From 1.20 on Go has no compiled library: it compiles all of it here, a minute on two slow processors.
+COMPILER_SECONDS = 280
 
 
 def make_prefix(folder):
@@ -50,13 +53,15 @@ class Languages(unittest.TestCase):
 
     def compile(self, *command, **environment):
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=PATIENCE_SECONDS, env={**os.environ, **environment})
+                              timeout=COMPILER_SECONDS, env={**os.environ, **environment})
         self.assertEqual(done.returncode, 0, done.stdout)
 
     def serve(self, program):
         server = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.addCleanup(server.communicate)
         self.addCleanup(server.kill)
+        said, _, _ = select.select([server.stdout], [], [], PATIENCE_SECONDS)
+        self.assertTrue(said, "%s has not said its address in %d s" % (program, PATIENCE_SECONDS))
         return server, server.stdout.readline().strip()
 
     def said_by(self, program, address, text):
