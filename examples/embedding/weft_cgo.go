@@ -82,14 +82,17 @@ func serve(say handler) error {
 		return check(C.weft_service_add_method(service, name, C.WEFT_UNARY, C.WEFT_ONCE,
 			C.weft_handler(C.onSay), arg))
 	}); err != nil {
+		C.weft_service_free(service)
 		return err
 	}
 	var server *C.weft_server
 	if err := check(C.weft_server_new(nil, nil, &server)); err != nil {
+		C.weft_service_free(service)
 		return err
 	}
 	// Behind this no handler runs.
 	defer func() { check(C.weft_server_free(server)) }()
+	// The server takes the service, whatever comes of it.
 	if err := check(C.weft_server_add_service(server, service)); err != nil {
 		return err
 	}

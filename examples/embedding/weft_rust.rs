@@ -76,6 +76,7 @@ mod c {
             reply: *mut Message,
         ) -> *mut Status;
         pub fn weft_service_new(name: *const c_char) -> *mut Service;
+        pub fn weft_service_free(service: *mut Service);
         pub fn weft_service_add_method(
             service: *mut Service,
             name: *const c_char,
@@ -207,13 +208,11 @@ extern "C" fn on_say(arg: *mut c_void, call: *mut c::Call) {
 
 struct Server {
     server: *mut c::Server,
-    _say: Box<Box<Say>>, // handlers have a pointer to it until the server is freed
+    say: *mut Box<Say>, // from Box::into_raw(): handlers have it until the server is freed
 }
 
 impl Server {
     fn serve(address: &str, say: Box<Say>) -> Result<Server, String> {
-        let say = Box::new(say);
-        let arg = &*say as *const Box<Say> as *mut c_void;
         let (address, echo, name) = (text(address)?, text("echo.Echo")?, text("Say")?);
         let mut server = ptr::null_mut();
         unsafe {
@@ -222,16 +221,23 @@ impl Server {
                 ptr::null(),
                 &mut server,
             ))?;
-            let made = Server { server, _say: say };
+            let made = Server {
+                server,
+                say: Box::into_raw(Box::new(say)),
+            };
             let service = c::weft_service_new(echo.as_ptr());
-            check(c::weft_service_add_method(
+            if let Err(error) = check(c::weft_service_add_method(
                 service,
                 name.as_ptr(),
                 c::UNARY,
                 c::ONCE,
                 on_say,
-                arg,
-            ))?;
+                made.say as *mut c_void,
+            )) {
+                c::weft_service_free(service);
+                return Err(error);
+            }
+            // The server takes the service, whatever comes of it.
             check(c::weft_server_add_service(server, service))?;
             check(c::weft_server_listen(server, address.as_ptr()))?;
             Ok(made)
@@ -249,6 +255,8 @@ impl Drop for Server {
         if let Err(error) = check(unsafe { c::weft_server_free(self.server) }) {
             eprintln!("{}", error);
         }
+        // Behind this no handler runs.
+        drop(unsafe { Box::from_raw(self.say) });
     }
 }
 
