@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "core/log.h"
 #include "core/testing/freed_memory.h"
 #include "transport/descriptor.h"
+#include "transport/file_stamp.h"
 #include "transport/tls/testing/certificates.h"
 #include "transport/tls/tls_stream.h"
 
@@ -202,6 +204,10 @@ class TlsReloadTest : public ::testing::Test {
     std::ofstream(path("own.key"), std::ios::binary) << made.key_pem;
   }
 
+  static std::array<FileStamp, 2> Stamps() {
+    return {LookAtFile(path("own.pem")), LookAtFile(path("own.key"))};
+  }
+
   // Who the server is to a client that comes now.
   std::string Subject(uint64_t now_ns, bool* resumed = nullptr) {
     int fds[2];
@@ -241,22 +247,27 @@ TEST_F(TlsReloadTest, ChangedFilesTakeEffectASecondLater) {
 }
 
 // The second of two changes within one tick of the file system's clock was never seen, where it
-// left the size as it was, as keys and certificates of one kind do.
+// left the size as it was, as keys and certificates of one kind do. A machine may be too slow for
+// two changes in one tick.
 TEST_F(TlsReloadTest, AChangeRightBehindAnotherIsSeen) {
   uint64_t now_ns = 10 * kSecond;
   EXPECT_EQ(Subject(now_ns), "CN=first");
   const CertificateAndKey even = SignAsLongAsTheFirst("even!");
   const CertificateAndKey odd = SignAsLongAsTheFirst("odd!!");
-  for (int i = 0; i < 10; ++i) {
+  int within_a_tick = 0;
+  for (int i = 0; within_a_tick < 3 && i < 300; ++i) {
     InstallInPlace(even);
+    const auto before = Stamps();
     server_->Context(now_ns += kSecond);
     InstallInPlace(odd);
-    EXPECT_EQ(Subject(now_ns += kSecond), "CN=odd!!") << i;
+    within_a_tick += Stamps() == before;
+    ASSERT_EQ(Subject(now_ns += kSecond), "CN=odd!!") << i;
   }
   bool resumed = false;
   EXPECT_EQ(Subject(now_ns += kSecond, &resumed), "CN=odd!!");
   EXPECT_TRUE(resumed) << "what is read again and is the same is no change";
   EXPECT_TRUE(log_.empty());
+  if (within_a_tick == 0) GTEST_SKIP() << "no two changes came within a tick";
 }
 
 // As `cp --preserve` and rsync leave it: all that tells is the time of its last change.
