@@ -1,8 +1,12 @@
 /* The ABI of the C interface, which libweft_c.so.1 keeps: what a program that is built already has
    in it. The structs lie in memory as here, constants have these values, and functions take and
-   return these types. Nothing here ever changes, but for fields behind the last one of options, and
-   what is added: tools/install/c_symbols_test.sh wants every function and every constant to be
-   here.
+   return these types. That is the ABI of x86-64.
+
+   What is here stays. Lines may be added: a field of options goes behind the last one, and then,
+   and only then, the struct's SIZE may grow. A field in what was `reserved` keeps the SIZE, and 0
+   means there what older programs got. No test compares this file with that of the last release, so
+   who reads a change of it looks at that; tools/install/c_symbols_test.sh wants every function and
+   every constant to be here.
 
    The compiler looks, under the strictest settings (BUILD); there is nothing left to run. */
 #include <stddef.h>
@@ -205,8 +209,7 @@ VALUE(WEFT_PEER_DNS_NAME, 4);
 VALUE(WEFT_PEER_URI, 5);
 VALUE(WEFT_PEER_PSK_NAME, 6);
 
-/* --- types and functions, declared once more: C wants them to be the same -----------------------
- */
+/* --- types and functions, declared once more: C wants them to be alike ------------------------ */
 
 typedef void (*weft_task)(void* arg);
 typedef void (*weft_done)(void* arg, weft_status* status);

@@ -1,5 +1,5 @@
-/* The headers are C11, by the strictest of compilers' settings (BUILD), and a program in C serves and
-   calls. */
+/* The headers are C11, by the strictest of compilers' settings (BUILD), and a program in C serves
+   and calls. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

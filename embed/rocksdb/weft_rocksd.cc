@@ -19,7 +19,8 @@
 #include "embed/rocksdb/served_folder.h"
 #include "embed/server_program.h"
 
-ABSL_FLAG(bool, read_only, false, "refuse everything that writes; several may serve one folder then");
+ABSL_FLAG(bool, read_only, false,
+          "refuse everything that writes; several may serve one folder then");
 ABSL_FLAG(uint32_t, memory_mib, 1024,
           "memory for files that clients read without this process, in MiB; 0: none");
 ABSL_FLAG(uint32_t, cache_mib, 0, "memory to lend to secondary caches, in MiB; 0: none");

@@ -556,7 +556,9 @@ void Replica::StartChange(const ChangeRequest& request, Changing* changing) {
   }
   if (code == 0) return;
   // raft_assign() leaves it there where the entry cannot be appended, and would call it back later.
-  if (leads() && raft_.leader_state.change == &changing->change) raft_.leader_state.change = nullptr;
+  if (leads() && raft_.leader_state.change == &changing->change) {
+    raft_.leader_state.change = nullptr;
+  }
   refuse(ErrorOf(code, "the change"));
 }
 

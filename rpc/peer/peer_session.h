@@ -11,8 +11,8 @@
 //     that has crossed an attempt of this side is given up by the peer, and never opens.)
 //   - An id is the peer's own word, and takes nobody's place: a connection that comes is refused
 //     when it is not proved to be whom the channel's SecurityOptions ask for, or when one that is
-//     there, open or in its handshake, has proved by TLS who it is, and the new one has not the same
-//     names. (A peer whose names change has to end its old connection first.)
+//     there, open or in its handshake, has proved by TLS who it is, and the new one has not the
+//     same names. (A peer whose names change has to end its old connection first.)
 //   - Of two processes with one id the one that came later stays: the one whose place it took is
 //     refused as long as it is there.
 //
@@ -83,8 +83,8 @@ class PeerSession {
   // connection that is there already.
   absl::StatusOr<Connection*> Connect(ConnectOptions options);
   // What the server at the other end serves, with its incarnation, of a connection that has opened.
-  // An error: it is not the one that was wanted, or has not proved to be what the channel's security
-  // asks of a server.
+  // An error: it is not the one that was wanted, or has not proved to be what the channel's
+  // security asks of a server.
   absl::Status ReadHello(Connection& connection, rpc::ServerHello* hello);
   // The caller has left the connection: it has no calls any more, and makes no more. It still hears
   // the connection's end.

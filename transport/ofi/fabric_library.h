@@ -13,7 +13,8 @@
 // Threads: any. Signal dispositions belong to the process: a signal that comes while the library is
 //   loaded, 10 ms, may meet its handlers, and a sigaction(2) of another thread's then is undone.
 // Lifetime: the process's; in a child of a fork it is not there, for its locks may be another
-//   thread's of the parent. Errors: UNAVAILABLE with the loader's words, or with those.
+//   thread's of the parent. Errors: UNAVAILABLE with the loader's words, or, in a child,
+//   that it was forked.
 #pragma once
 
 #include <rdma/fabric.h>
