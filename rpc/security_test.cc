@@ -23,6 +23,7 @@
 #include "transport/network.h"
 #include "transport/sim/sim_network.h"
 #include "transport/tls/testing/certificates.h"
+#include "transport/tls/testing/security_options.h"
 
 namespace weft::test {
 namespace {
@@ -84,20 +85,9 @@ class SecurityTest : public testing::Test {
     LeafOptions leaf;
     leaf.common_name = name;
     leaf.alternative_names += ",URI:spiffe://example/" + name;
-    const CertificateAndKey made = authority.Sign(leaf);
-    SecurityOptions options;
-    options.certificate_pem = made.certificate_pem;
-    options.key_pem = made.key_pem;
-    options.roots_pem = authority.certificate_pem();
-    return options;
+    return weft::Certified(authority, leaf);
   }
   SecurityOptions Certified(const std::string& name) const { return Certified(authority_, name); }
-  static SecurityOptions WithPsk(char secret) {
-    SecurityOptions options;
-    options.psk_name = "fleet";
-    options.psk_secret = std::string(kMinPskBytes, secret);
-    return options;
-  }
 
   void Serve(ServerOptions options, const std::string& address = "127.0.0.1:0") {
     options.link.connect_timeout_ns = 50'000'000'000;

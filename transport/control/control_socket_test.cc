@@ -15,16 +15,10 @@
 #include "core/counters.h"
 #include "transport/control/shared_tls.h"
 #include "transport/poller.h"
+#include "transport/tls/testing/security_options.h"
 
 namespace weft {
 namespace {
-
-SecurityOptions WithPsk() {
-  SecurityOptions options;
-  options.psk_name = "fleet";
-  options.psk_secret = std::string(kMinPskBytes, 's');
-  return options;
-}
 
 class ControlSocketTest : public ::testing::Test {
  protected:

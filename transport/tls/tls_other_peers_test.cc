@@ -15,6 +15,7 @@
 #include "transport/pem.h"
 #include "transport/tls/testing/certificates.h"
 #include "transport/tls/testing/openssl_peer.h"
+#include "transport/tls/testing/security_options.h"
 #include "transport/tls/tls_stream.h"
 
 namespace weft {
@@ -31,22 +32,6 @@ constexpr unsigned char kWeft[] = {6, 'w', 'e', 'f', 't', '/', '1'};
 const TestAuthority& Authority() {
   static const TestAuthority* const authority = new TestAuthority;
   return *authority;
-}
-
-SecurityOptions Certified() {
-  const CertificateAndKey made = Authority().Sign({});
-  SecurityOptions options;
-  options.certificate_pem = made.certificate_pem;
-  options.key_pem = made.key_pem;
-  options.roots_pem = Authority().certificate_pem();
-  return options;
-}
-
-SecurityOptions WithPsk() {
-  SecurityOptions options;
-  options.psk_name = "fleet";
-  options.psk_secret = std::string(kMinPskBytes, 's');
-  return options;
 }
 
 class TlsOtherPeersTest : public ::testing::Test {
@@ -102,7 +87,7 @@ int OnHello(SSL* ssl, int*, void* argument) {
 }
 
 TEST_F(TlsOtherPeersTest, EveryHandshakeHasAnEphemeralExchangeWithATicketToo) {
-  SecurityOptions open = Certified();
+  SecurityOptions open = Certified(Authority());
   open.require_client_certificate = false;
   Start(TlsRole::kServer, open);
   const ContextPtr context(SSL_CTX_new(TLS_client_method()));
@@ -204,7 +189,7 @@ int Agree(SSL*, const unsigned char** chosen, unsigned char* bytes, const unsign
 class OtherServerTest : public TlsOtherPeersTest {
  protected:
   void Meet(const ContextPtr& context, const char* also_offered = nullptr) {
-    Start(TlsRole::kClient, Certified());
+    Start(TlsRole::kClient, Certified(Authority()));
     if (also_offered != nullptr) {
       ASSERT_TRUE(stream_->AlsoOffer(also_offered).ok());
     }
