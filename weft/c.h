@@ -41,6 +41,8 @@
 //   takes NULL. Undefined, as in C: pointers that are none, objects that were freed.
 // Exceptions and signals: none leaves the library. Out of memory may end the process
 //   (weft/c_host.h, weft_memory_hooks, says when it does).
+// fork(): in a child calls by what the parent has made end with FAILED_PRECONDITION, and `_free`
+//   tells nobody anything. What the child makes itself works (docs/guide.md, "Processes that fork").
 // ABI: libweft_c.so.1. What stands here does not change but for fields behind the last one of
 //   options, new functions, and new values.
 #pragma once
@@ -121,7 +123,8 @@ typedef struct weft_security {
   uint32_t require_encryption;       // of one-sided operations between hosts, too
   uint32_t kernel_tls;               // over tcp the kernel makes the records, where it can
   uint32_t reserved;                 // 0
-  // In the place of the three files: PEM texts, which are copied, and do not change.
+  // In the place of the three files: PEM texts, which are copied, and do not change. A file and a
+  // text of the same thing are INVALID_ARGUMENT.
   weft_bytes certificate_pem;
   weft_bytes key_pem;
   weft_bytes roots_pem;

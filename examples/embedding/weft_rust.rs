@@ -1,5 +1,5 @@
 //! The echo of examples/echo in Rust, by the C interface, whose functions are declared here by hand
-//! (bindgen makes all of them from the headers).
+//! (bindgen should make all of them from the headers; that was not tried).
 //!
 //!     weft_rust                 serves, prints its address, and ends when its standard input does
 //!     weft_rust ADDRESS TEXT    calls such a server, or that of examples/echo

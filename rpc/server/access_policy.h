@@ -16,7 +16,8 @@
 //   dns:NAME              a DNS name of its certificate, without regard to case. A `*` stands for
 //                         one or more characters of one label, between dots
 //   ip:ADDRESS            an IP address that its certificate names, whatever its notation; without
-//                         `*`. Where it dials from is not looked at
+//                         `*`. Where it dials from is not looked at. Not ip:127.0.0.1, ip:::1 or
+//                         dns:localhost, which every certificate of `weft cert` has
 //   subject:NAME          the subject of its certificate as in RFC 2253, as a whole, without `*`.
 //                         Alternative names, those above, are the better ones to trust
 //   psk:NAME              it has the pre-shared secret of that name; without `*`
