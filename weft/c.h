@@ -42,7 +42,8 @@
 // Exceptions and signals: none leaves the library. Out of memory may end the process
 //   (weft/c_host.h, weft_memory_hooks, says when it does).
 // fork(): in a child calls by what the parent has made end with FAILED_PRECONDITION, and `_free`
-//   tells nobody anything. What the child makes itself works (docs/guide.md, "Processes that fork").
+//   tells nobody anything. What the child makes itself works, over shared memory and tcp
+//   (docs/guide.md, "Processes that fork").
 // ABI: libweft_c.so.1. What stands here does not change but for fields behind the last one of
 //   options, new functions, and new values.
 #pragma once
