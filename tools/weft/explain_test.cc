@@ -74,7 +74,8 @@ TEST(Explain, SaysWhoASecuredServerIs) {
   const Explanation explanation = ExplainServer(server->address(), options);
   ASSERT_TRUE(explanation.connected.ok()) << explanation.connected;
   const std::string text = ExplainText(explanation);
-  EXPECT_TRUE(Contains(text, "\npeer: certificate \"CN=store-7\", names localhost; process "))
+  EXPECT_TRUE(
+      Contains(text, "\npeer: certificate \"CN=store-7\", names localhost, 127.0.0.1; process "))
       << text;
   EXPECT_TRUE(Contains(text, "; TLS 1.3 for the handshake")) << text;
   EXPECT_FALSE(Contains(text, "has no security")) << text;
