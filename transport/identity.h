@@ -28,16 +28,17 @@ struct PeerIdentity {
   Authentication authentication = Authentication::kNone;
   // kCertificate. The subject as in RFC 2253 ("CN=store-7,O=Example"); the names that it may be
   // trusted by are the alternative names. One with a zero byte inside is left out. Where there is
-  // neither a subject nor such a name, the subject is "public key SHA-256 ..." (of the key's
+  // neither a subject nor a DNS name or URI, the subject is "public key SHA-256 ..." (of the key's
   // SubjectPublicKeyInfo, in 64 hexadecimal digits): it tells two of these apart, and no subject of
   // a certificate reads like that, for each has a "=".
   std::string subject = {};
   std::vector<std::string> dns_names = {};
   std::vector<std::string> uris = {};  // a SPIFFE id is one of these
   // Alternative names that are IP addresses, as "10.1.2.3" or "2001:db8::1" (RFC 5952). They are
-  // what somebody has signed, and not where the peer dials from. They tell nobody apart: hosts of a
-  // fleet have one name, say, and an address each, and a certificate that is issued again has the
-  // host's new address.
+  // what somebody has signed, and not where the peer dials from. Clients are not told apart by
+  // them: hosts of a fleet have one name, say, and an address each, and a certificate that is
+  // issued again has the host's new address. Where there is nothing but addresses, the key tells
+  // them apart.
   std::vector<std::string> ip_addresses = {};
   // kPreSharedKey.
   std::string psk_name = {};
@@ -49,8 +50,9 @@ struct PeerIdentity {
 };
 
 // What it has proved over TLS to be called: the subject, the pre-shared key's name, DNS names and
-// URIs (and not its addresses), each behind how long it is. So no two peers with different names make one text, whatever is
-// in the names. For a code of who it is (HmacNonce()), and not for people: names may be long.
+// URIs (and not its addresses), each behind how long it is. So no two peers with different names
+// make one text, whatever is in the names. For a code of who it is (HmacNonce()), and not for
+// people: names may be long.
 std::string ProvedNames(const PeerIdentity& identity);
 
 // "none", "certificate", "pre_shared_key", "kernel_credentials".

@@ -71,7 +71,9 @@ struct SecurityOptions {
   // or newer with CONFIG_TLS, and the module `tls` loaded. Elsewhere Weft does, as without this,
   // and says why in the log, and by `weft explain`. It is the same TLS on the wire, and each side's
   // own choice. Without a card that encrypts it is the same work in another place, and a hostile
-  // peer can hold up the engine for longer (docs/security.md, "What does not hold").
+  // peer can hold up the engine for longer (docs/security.md, "What does not hold"). No card has
+  // been tried: where one makes the records, and does not take another key, a link ends after 2^24
+  // records, and is made anew.
   bool kernel_tls = false;
 
   // A name that is no secret, and a secret of kMinPskBytes or more. Both sides need the same.

@@ -122,7 +122,8 @@ typedef struct weft_security {
   weft_bytes psk_secret;
   uint32_t admit_anonymous_clients;  // servers: a client need not show a certificate
   uint32_t require_encryption;       // of one-sided operations between hosts, too
-  uint32_t kernel_tls;               // over tcp the kernel makes the records, where it can
+  uint32_t kernel_tls;               // over tcp the kernel makes the records, where it can; no card
+                                     // that encrypts was tried (docs/security.md)
   uint32_t reserved;                 // 0
   // In the place of the three files: PEM texts, which are copied, and do not change. A file and a
   // text of the same thing are INVALID_ARGUMENT.

@@ -121,7 +121,7 @@ class ServerCore final : private Acceptor, private PeerSessions::Host, private T
   std::shared_ptr<uint64_t> HeldBytesOf(uint64_t client);
   // Whether a client that has `of_client` may have so many more.
   bool MayHold(size_t bytes, uint64_t of_client) const {
-    // Where all have no more than half, who has all of it leaves as much: most calls end here.
+    // While no more than half of all is taken, each leaves as much as it has: most calls end here.
     if (stats_.running_bytes + bytes <= options_.max_running_bytes / 2) [[likely]]
       return true;
     return LeavesAsMuch(of_client, bytes, stats_.running_bytes, options_.max_running_bytes,

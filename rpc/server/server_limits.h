@@ -72,9 +72,9 @@ struct ServerLimits {
   // sooner. Not asked are peers, channels over many servers, those that can queue fewer calls than
   // they may have outstanding, and older clients.
   // A client that does not leave stays, as does one that makes a call now and then: this is no
-  // bound on what somebody may hold (that is ServerOptions::max_connections_of_one). The server does
-  // not close such a connection: its client may have calls that the server cannot see, which wait
-  // for their next attempt, or a message on its way, and these would fail.
+  // bound on what somebody may hold (that is ServerOptions::max_connections_of_one). The server
+  // does not close such a connection: its client may have calls that the server cannot see, which
+  // wait for their next attempt, or a message on its way, and these would fail.
   uint64_t idle_timeout_us = 0;
 };
 

@@ -197,7 +197,7 @@ class SanitizersTest(unittest.TestCase):
         self.assertEqual(self.runs(self.words("gcc clang")), [
             ([], ["//..."]), self.THREADS,
             (["--config=fuzz", "--until=9"], ["//tools/sanitizers:short_peers"]),
-            (["--config=fuzz", "--until=9", "--least_percent=50"], ["//a:t", "//b:u"])])
+            (["--config=fuzz", "--until=9", "--least_percent=25"], ["//a:t", "//b:u"])])
 
     def test_by_hand_all_is_tried(self):
         runs = self.runs(self.words("", until=""))
@@ -211,7 +211,7 @@ class SanitizersTest(unittest.TestCase):
         self.assertEqual(self.runs(words)[2:], [
             (["--config=fuzz", "--until=9", without],
              ["//tools/sanitizers:short_peers", "-//tools/sanitizers:asan_test"]),
-            (["--config=fuzz", "--until=9", "--least_percent=50", without], ["//a:t", "//b:u"])])
+            (["--config=fuzz", "--until=9", "--least_percent=25", without], ["//a:t", "//b:u"])])
         self.assertEqual(["//tools/sanitizers:asan_test" in word for word in words
                           if word.startswith("--skipped=")], [True])
 

@@ -28,7 +28,8 @@
 // nobody's way. With each release a few clients with something apart are looked at, in turn.
 //
 //   a claim    waits for           until
-//   in line    memory              it is served, or apart: it is first, its client has its part
+//   in line    memory              it is served; or it is first, and its client has had its part:
+//                                  then it goes apart
 //   apart      its client's part   its client's turn comes, and there is some of it
 //
 // Use one pool for sending and another for receiving: two peers that filled one pool each with

@@ -11,8 +11,8 @@ struct x509_st;  // OpenSSL's X509
 namespace weft {
 
 // Its subject (RFC 2253), and its alternative names that are DNS names, URIs or IP addresses
-// (RFC 5280, 4.2.1.6); in the place of all but the addresses, where there are none, a digest of its
-// key (PeerIdentity::subject). Whether it is to be believed was found out before.
+// (RFC 5280, 4.2.1.6); where it has none of these but addresses, a digest of its key in their place
+// (PeerIdentity::subject). Whether it is to be believed was found out before.
 PeerIdentity IdentityOf(const x509_st* certificate);
 
 }  // namespace weft
