@@ -76,8 +76,8 @@ struct PathInfo {
   // `require_encryption` (without, messages and payloads are, and one-sided operations are not).
   // False over shared memory, whose bytes do not leave it.
   bool is_encrypted = false;
-  // Over tcp with SecurityOptions::kernel_tls on this side: what has come of that, in words. Empty
-  // without.
+  // Over tcp with SecurityOptions::kernel_tls on this side: what has come of that for this side's
+  // link, in words: "records by the kernel", or "records by Weft: " and why. Empty without.
   std::string kernel_tls = {};
   // Which of the server's engines has the connection, from 0, and how many share its address; both
   // sides are told. 0 of 0: the server is of an older release, which does not say.

@@ -40,7 +40,8 @@ class SecretString : public std::string {
 
 struct SecurityOptions {
   // The own certificate first, then the intermediate ones. A server needs one; so does a client of
-  // a server that requires it, as servers do by default.
+  // a server that requires it, as servers do by default. A file and a text of the same thing is
+  // INVALID_ARGUMENT.
   std::string certificate_file = {};
   std::string certificate_pem = {};
   std::string key_file = {};  // not encrypted: the file's permissions protect it

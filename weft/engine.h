@@ -74,10 +74,11 @@ struct EngineOptions {
   uint32_t inbox_slots = 4096;        // tasks posted and not yet run; power of two, 16..65536
   int cpu = -1;                       // kOwnThread: pin to this processor; -1: do not
   // The NUMA node that it works on: RDMA ports of this one come before all others of their kind,
-  // and its buffer pools lie there, unless their options say otherwise. kOwnThread: runs there,
-  // on those processors of it that the thread may use that has opened it, and so its slots lie
-  // there too; in the other modes the application's threads do, or do not.
-  // -1: that of `cpu`, if that is given; else none.
+  // and its buffer pools lie there, unless their options say otherwise. kOwnThread: runs there, on
+  // those processors of it that the thread may use that has opened it, or, where these are all of
+  // other nodes, on these; its slots over shm and tcp mostly lie where it runs (docs/paths.md,
+  // "NUMA nodes"). In the other modes the application's threads run there, or do not. -1: that of
+  // `cpu`, if that is given; else none.
   int numa_node = -1;
 };
 

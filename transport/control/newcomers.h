@@ -29,7 +29,7 @@
 //                of the application; 5 descriptors: its socket, that of tcp, and of shm the
 //                neighbour's doorbell, domain and link; and one link, whose slots and rings count
 //                in NetworkOptions::max_pool_bytes; with security what OpenSSL has for its two
-//                sockets, and kMaxHandshakeBytes of that of tcp.
+//                sockets, 256 KiB at most for that of tcp, and kMaxHandshakeBytes of it: 360 MiB.
 //
 // Threads: one engine's. Lifetime: a newcomer leaves before it is destroyed.
 // Errors: RESOURCE_EXHAUSTED from BeginHandshake(), for the peer.
