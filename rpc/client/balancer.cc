@@ -239,7 +239,7 @@ bool Balancer::HasRoom() {
   LookIfDue();
   const auto count = static_cast<uint32_t>(ready_.size());
   for (uint32_t i = 0; i < count; ++i) {
-    BalancedServer& server = *ready_[(next_ + i) % count];
+    BalancedServer& server = *ready_[(next_ % count + i) % count];
     if (server.calls().HasRoom()) return true;
     server.WantRoom();
   }

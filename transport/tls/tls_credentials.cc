@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/rand.h>
 #include <openssl/sha.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -35,8 +37,13 @@ constexpr char kGroups[] = "X25519:P-256:P-384";
 constexpr char kPskSuite[] = "TLS_AES_256_GCM_SHA384";
 constexpr unsigned char kPskSuiteNumber[2] = {0x13, 0x02};
 constexpr unsigned char kAlpn[] = {6, 'w', 'e', 'f', 't', '/', '1'};
-// OpenSSL's limit for a chain, below TlsStream::kMaxHandshakeBytes.
-constexpr long kMaxChainBytes = long{32} << 10;
+// OpenSSL's limit for a chain: four certificates with RSA keys of 4,096 bits have half of it. What
+// a stranger shows is kept as it was understood, in up to 25 times the memory.
+constexpr long kMaxChainBytes = long{16} << 10;
+
+// Of a context's tickets: a name, and a key each to authenticate and to encrypt them (OpenSSL 3 has
+// 80 bytes).
+constexpr size_t kMostTicketKeyBytes = 128;
 
 using CertificatePtr = std::unique_ptr<X509, Freer<X509_free>>;
 using KeyPtr = std::unique_ptr<EVP_PKEY, Freer<EVP_PKEY_free>>;
@@ -54,8 +61,13 @@ absl::Status WrongContent(std::string_view what, const std::string& file) {
 // Where a file is named, its content; otherwise `pem`.
 absl::StatusOr<std::string> ReadPem(const std::string& file, const std::string& pem) {
   if (file.empty()) return pem;
-  Descriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  // A pipe in its place would be waited for.
+  Descriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!descriptor.valid()) return StatusFromErrno(errno, StrCat("TLS: open ", file));
+  struct stat found = {};
+  if (::fstat(descriptor.get(), &found) != 0 || !S_ISREG(found.st_mode)) {
+    return absl::InvalidArgumentError(StrCat("TLS: ", file, " is no regular file"));
+  }
   WEFT_ASSIGN_OR_RETURN(
       std::string text,
       ReadFile(descriptor.get(), TlsCredentials::kMaxPemBytes + 1, StrCat("TLS: read ", file)));
@@ -275,6 +287,10 @@ absl::StatusOr<TlsCredentials::ContextPtr> TlsCredentials::Build(const Texts& te
   }
   SSL_CTX_set_app_data(context, this);
   SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+#ifdef SSL_OP_NO_RX_CERTIFICATE_COMPRESSION  // since OpenSSL 3.2
+  // Certificates are counted as they come (TlsStream::kMaxCertificates).
+  SSL_CTX_set_options(context, SSL_OP_NO_RX_CERTIFICATE_COMPRESSION);
+#endif
   // There may be thousands of streams: of those that are still, OpenSSL keeps no buffers.
   SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_max_cert_list(context, kMaxChainBytes);
@@ -378,16 +394,32 @@ ssl_ctx_st* TlsCredentials::Context(uint64_t now_ns) {
   // Files that cannot be used are not tried again before they change.
   if (read == read_ && !is_old) return context_.get();
   read_ = std::move(read);
-  built_ns_ = now_ns;
   absl::StatusOr<ContextPtr> made = status.ok() ? Build(texts) : status;
+  if (made.ok() || is_old) built_ns_ = now_ns;
   if (!made.ok()) {
     WEFT_LOG(kError, "changed TLS files cannot be used, the old ones stay in use: ",
              ToStd(made.status().message()));
+    if (is_old) EndTickets();
     return context_.get();
   }
   context_ = *std::move(made);
   sessions_.clear();  // of peers that may not be trusted any more
   return context_.get();
+}
+
+// As with a new context, where there can be none.
+void TlsCredentials::EndTickets() {
+  sessions_.clear();
+  SecretBytes<kMostTicketKeyBytes> keys;
+  const long bytes = SSL_CTX_get_tlsext_ticket_keys(context_.get(), nullptr, 0);
+  const bool are_made =
+      bytes > 0 && static_cast<size_t>(bytes) <= keys.size() &&
+      RAND_bytes(reinterpret_cast<unsigned char*>(keys.data()), static_cast<int>(bytes)) == 1 &&
+      SSL_CTX_set_tlsext_ticket_keys(context_.get(), keys.data(), bytes) == 1;
+  if (are_made) return;
+  WEFT_LOG(kError, "TLS: there are no new keys for tickets, so that no more are given or taken: ",
+           TakeTlsErrors());
+  SSL_CTX_set_options(context_.get(), SSL_OP_NO_TICKET);
 }
 
 // --- sessions ------------------------------------------------------------------------------------

@@ -112,6 +112,7 @@ class TlsCredentials {
   absl::Status AddCertificate(ssl_ctx_st* context, const Texts& texts) const;
   absl::Status AddRoots(ssl_ctx_st* context, const Texts& texts) const;
   Stamps LookAtFiles() const;
+  void EndTickets();
 
   // Constant after construction.
   const TlsRole role_;
@@ -122,7 +123,7 @@ class TlsCredentials {
   Stamps stamps_;                // none: read it again
   absl::StatusOr<Digest> read_;  // of what was read last, or why it was not
   uint64_t checked_ns_ = 0;
-  uint64_t built_ns_ = 0;             // the last try; 0: nobody has asked for it yet
+  uint64_t built_ns_ = 0;  // tickets are no older; 0: nobody has asked for the context yet
   std::vector<Remembered> sessions_;  // oldest first
 };
 

@@ -206,12 +206,14 @@ class TlsReloadTest : public ::testing::Test {
   }
 
   // Who the server is to a client that comes now.
-  std::string Subject(uint64_t now_ns, bool* resumed = nullptr) {
+  // `clients_now_ns`: of a client that keeps its tickets for longer than ours do. 0: the same.
+  std::string Subject(uint64_t now_ns, bool* resumed = nullptr, uint64_t clients_now_ns = 0) {
     int fds[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
     const Descriptor left(fds[0]), right(fds[1]);
     TlsStream client(left.get()), server(right.get());
-    EXPECT_TRUE(client.Start(client_.get(), &scratch_, now_ns, "localhost").ok());
+    const uint64_t clients_ns = clients_now_ns == 0 ? now_ns : clients_now_ns;
+    EXPECT_TRUE(client.Start(client_.get(), &scratch_, clients_ns, "localhost").ok());
     EXPECT_TRUE(server.Start(server_.get(), &scratch_, now_ns).ok());
     for (int i = 0; i < 10; ++i) {
       client.Flush();
@@ -381,6 +383,33 @@ TEST_F(TlsReloadTest, ClientsForgetTheOldestTicket) {
     client_->KeepSession("server" + std::to_string(i), client_->Context(10 * kSecond), nullptr);
   }
   EXPECT_EQ(client_->Session("localhost"), nullptr);
+}
+
+// It was opened, and waited for a writer: with it the engine that had asked, and all of its
+// connections.
+TEST_F(TlsReloadTest, APipeInThePlaceOfAFileHoldsUpNobody) {
+  EXPECT_EQ(Subject(10 * kSecond), "CN=first");
+  ASSERT_EQ(::unlink(path("own.pem").c_str()), 0);
+  ASSERT_EQ(::mkfifo(path("own.pem").c_str(), 0600), 0);
+  EXPECT_EQ(Subject(11 * kSecond), "CN=first");
+  ASSERT_EQ(log_.size(), 1u);
+  EXPECT_NE(log_.back().find("is no regular file"), std::string::npos) << log_.back();
+}
+
+// A server that has given up its rights once it had read its key, say: its tickets were good for as
+// long as it lived, each for another one, also of a client whose certificate had ended.
+TEST_F(TlsReloadTest, TicketsEndWithinTheHourThoughTheFilesCannotBeReadAgain) {
+  uint64_t now_ns = 10 * kSecond;
+  EXPECT_EQ(Subject(now_ns), "CN=first");
+  ASSERT_EQ(::unlink(path("own.key").c_str()), 0);
+  bool resumed = false;
+  EXPECT_EQ(Subject(now_ns + kSecond, &resumed, 10 * kSecond), "CN=first");
+  EXPECT_TRUE(resumed);
+  for (int hour = 1; hour <= 3; ++hour) {
+    now_ns += TlsCredentials::kSessionSeconds * kSecond;
+    EXPECT_EQ(Subject(now_ns, &resumed, 10 * kSecond), "CN=first");
+    EXPECT_FALSE(resumed) << "nobody's certificate was looked at for " << hour << " hours";
+  }
 }
 
 }  // namespace

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 #include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
+#include <openssl/x509v3.h>
 #include <sys/socket.h>
 
 #include <functional>
@@ -242,6 +245,127 @@ TEST_F(OtherServerTest, OneThatKnowsTls12AloneIsRefused) {
   ASSERT_EQ(SSL_CTX_set_max_proto_version(context.get(), TLS1_2_VERSION), 1);
   Meet(context);
   ExpectRefused(absl::StatusCode::kFailedPrecondition, "version");
+}
+
+// --- what certificates may be --------------------------------------------------------------------
+
+std::string PemOf(const std::function<int(BIO*)>& write) {
+  const std::unique_ptr<BIO, Freer<BIO_free_all>> out(BIO_new(BIO_s_mem()));
+  EXPECT_EQ(write(out.get()), 1);
+  char* data = nullptr;
+  const long bytes = BIO_get_mem_data(out.get(), &data);
+  return std::string(data, static_cast<size_t>(bytes));
+}
+
+// A certificate that signs itself, with so many names, and so many extensions that nobody knows.
+SecurityOptions SelfSigned(int names, int extensions) {
+  const KeyPtr key(EVP_EC_gen("P-256"));
+  const CertificatePtr made(X509_new());
+  X509_set_version(made.get(), X509_VERSION_3);
+  X509_gmtime_adj(X509_getm_notBefore(made.get()), -3600);
+  X509_gmtime_adj(X509_getm_notAfter(made.get()), 3600);
+  X509_set_pubkey(made.get(), key.get());
+  X509_NAME_add_entry_by_txt(X509_get_subject_name(made.get()), "CN", MBSTRING_ASC,
+                             reinterpret_cast<const unsigned char*>("large"), -1, -1, 0);
+  X509_set_issuer_name(made.get(), X509_get_subject_name(made.get()));
+  const std::unique_ptr<GENERAL_NAMES, Freer<GENERAL_NAMES_free>> all(GENERAL_NAMES_new());
+  for (int i = 0; i < names; ++i) {
+    ASN1_IA5STRING* const text = ASN1_IA5STRING_new();
+    ASN1_STRING_set(text, i == 0 ? "localhost" : "a", -1);
+    GENERAL_NAME* const name = GENERAL_NAME_new();
+    GENERAL_NAME_set0_value(name, GEN_DNS, text);
+    sk_GENERAL_NAME_push(all.get(), name);
+  }
+  X509_add1_ext_i2d(made.get(), NID_subject_alt_name, all.get(), 0, 0);
+  const std::unique_ptr<ASN1_OCTET_STRING, Freer<ASN1_OCTET_STRING_free>> nothing(
+      ASN1_OCTET_STRING_new());
+  for (int i = 0; i < extensions; ++i) {
+    const std::string number = "1.2.3." + std::to_string(i);
+    const std::unique_ptr<ASN1_OBJECT, Freer<ASN1_OBJECT_free>> kind(
+        OBJ_txt2obj(number.c_str(), 1));
+    const std::unique_ptr<X509_EXTENSION, Freer<X509_EXTENSION_free>> extension(
+        X509_EXTENSION_create_by_OBJ(nullptr, kind.get(), 0, nothing.get()));
+    X509_add_ext(made.get(), extension.get(), -1);
+  }
+  X509_sign(made.get(), key.get(), EVP_sha256());
+  SecurityOptions options;
+  options.certificate_pem = PemOf([&](BIO* out) { return PEM_write_bio_X509(out, made.get()); });
+  options.key_pem = PemOf([&](BIO* out) {
+    return PEM_write_bio_PKCS8PrivateKey(out, key.get(), nullptr, nullptr, 0, nullptr, nullptr);
+  });
+  return options;
+}
+
+// What our side says of a peer that shows what `theirs` has, and takes whatever ours shows.
+absl::Status ErrorOf(TlsRole role, SecurityOptions ours, SecurityOptions theirs) {
+  int fds[2] = {-1, -1};
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+  const Descriptor near(fds[0]), far(fds[1]);
+  const bool is_client = role == TlsRole::kClient;
+  const auto own = *TlsCredentials::Create(role, ours);
+  const auto other =
+      *TlsCredentials::Create(is_client ? TlsRole::kServer : TlsRole::kClient, theirs);
+  TlsScratch scratch;
+  TlsStream stream(near.get()), peer(far.get());
+  EXPECT_TRUE(stream.Start(own.get(), &scratch, 0, "localhost").ok());
+  EXPECT_TRUE(peer.Start(other.get(), &scratch, 0, "localhost").ok());
+  for (int i = 0; i < 10; ++i) {
+    stream.Flush();
+    peer.Flush();
+  }
+  EXPECT_NE(stream.state(), TlsStream::State::kHandshake);
+  return stream.error();
+}
+
+constexpr TlsRole kBothRoles[] = {TlsRole::kClient, TlsRole::kServer};
+
+// OpenSSL reads the key of each before it looks at a signature: 131 of them, which a stranger had
+// made by himself, took 40 ms of an engine's turn.
+TEST(TlsCertificatesTest, MoreThanAnybodyNeedsAreNotRead) {
+  for (const TlsRole role : kBothRoles) {
+    SecurityOptions peer = Certified(Authority());
+    for (int i = 1; i < TlsStream::kMaxCertificates; ++i) {
+      peer.certificate_pem += Authority().certificate_pem();
+    }
+    EXPECT_EQ(ErrorOf(role, Certified(Authority()), peer), absl::OkStatus());
+    peer.certificate_pem += Authority().certificate_pem();
+    EXPECT_EQ(ErrorOf(role, Certified(Authority()), peer),
+              absl::UnauthenticatedError("TLS: the peer shows more than 8 certificates"));
+  }
+}
+
+// Each name takes part in each decision about a peer's calls, and in each line of the log.
+TEST(TlsCertificatesTest, MoreNamesThanAuthoritiesGiveAreRefused) {
+  for (const TlsRole role : kBothRoles) {
+    for (const int more : {0, 1}) {
+      const int names = static_cast<int>(TlsStream::kMaxNames) + more;
+      SecurityOptions peer = SelfSigned(names, 0);
+      SecurityOptions ours = Certified(Authority());
+      ours.roots_pem = peer.certificate_pem;
+      peer.roots_pem = Authority().certificate_pem();
+      const absl::Status said = ErrorOf(role, ours, peer);
+      EXPECT_EQ(said, more == 0 ? absl::OkStatus()
+                                : absl::UnauthenticatedError(
+                                      "TLS: the peer's certificate has 257 names; at most 256 "
+                                      "are accepted"));
+    }
+  }
+}
+
+// OpenSSL keeps them for as long as the peer is connected: 4,000 in one certificate that the peer
+// has added to its own were 0.6 MB.
+TEST(TlsCertificatesTest, MoreExtensionsThanAuthoritiesGiveAreRefusedInWhateverIsShown) {
+  for (const TlsRole role : kBothRoles) {
+    for (const int extensions : {20, TlsStream::kMaxExtensions + 1}) {
+      SecurityOptions peer = Certified(Authority());
+      peer.certificate_pem += SelfSigned(1, extensions).certificate_pem;
+      const absl::Status said = ErrorOf(role, Certified(Authority()), peer);
+      EXPECT_EQ(said.ok(), extensions == 20) << said;
+      if (said.ok()) continue;
+      EXPECT_EQ(said, absl::UnauthenticatedError("TLS: a certificate of the peer's has 66 "
+                                                 "extensions; at most 64 are accepted"));
+    }
+  }
 }
 
 }  // namespace

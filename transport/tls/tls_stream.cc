@@ -30,6 +30,10 @@ constexpr std::byte kHandshakeRecord{22};
 // A longer one is against the rules (RFC 8446, 5.2), which OpenSSL tells from its header.
 constexpr size_t kMaxSealedBytes = TlsStream::kRecordBytes + 256;
 
+// Of the list of certificates and of each of them, and of the extensions that stand beside it.
+constexpr size_t kListLengthBytes = 3;
+constexpr size_t kExtensionsLengthBytes = 2;
+
 // Of the record whose header `bytes` begins with, the header as well.
 size_t RecordBytes(ByteSpan bytes) {
   return TlsRecords::kHeaderBytes +
@@ -46,6 +50,34 @@ size_t WholeRecords(ByteSpan bytes) {
     whole += record;
   }
   return whole;
+}
+
+size_t NumberAt(ByteSpan bytes, size_t at, size_t count) {
+  size_t number = 0;
+  for (size_t i = 0; i < count; ++i) {
+    number = number << 8 | std::to_integer<size_t>(bytes[at + i]);
+  }
+  return number;
+}
+
+// Where the list of certificates begins in a message that shows some (RFC 8446, 4.4.2): behind the
+// message's head and the context. 0: it is another message, or too short.
+size_t CertificatesAt(ByteSpan message) {
+  constexpr std::byte kCertificateMessage{11};
+  constexpr size_t kHeadBytes = 4;
+  if (message.size() <= kHeadBytes || message[0] != kCertificateMessage) return 0;
+  const size_t list = kHeadBytes + 1 + std::to_integer<size_t>(message[kHeadBytes]);
+  return list + kListLengthBytes <= message.size() ? list : 0;
+}
+
+int CountCertificates(ByteSpan list) {
+  int count = 0;
+  for (size_t at = kListLengthBytes; at + kListLengthBytes <= list.size(); ++count) {
+    at += kListLengthBytes + NumberAt(list, at, kListLengthBytes);  // the certificate
+    if (at + kExtensionsLengthBytes > list.size()) return count + 1;
+    at += kExtensionsLengthBytes + NumberAt(list, at, kExtensionsLengthBytes);
+  }
+  return count;
 }
 
 }  // namespace
@@ -85,10 +117,14 @@ struct TlsCallbacks {
         .get();
   }
 
-  static void OnMessage(int written, int, int type, const void*, size_t, SSL* ssl, void*) {
+  static void OnMessage(int written, int, int type, const void* message, size_t bytes, SSL* ssl,
+                        void*) {
     if (written != 0) return;
     auto* const stream = static_cast<TlsStream*>(SSL_get_app_data(ssl));
-    if (type == SSL3_RT_HANDSHAKE) stream->CountOwnMessage();
+    if (type == SSL3_RT_HANDSHAKE) {
+      stream->CountOwnMessage();
+      stream->LookAtCertificates({static_cast<std::byte*>(const_cast<void*>(message)), bytes});
+    }
     if (type == SSL3_RT_HEADER) stream->CountRecord();
   }
 
@@ -429,10 +465,39 @@ absl::Status TlsStream::CheckPeer() const {
   if (SSL_get_verify_result(ssl_) != X509_V_OK) return HandshakeError();
   const bool needed = credentials_->role() == TlsRole::kClient ||
                       credentials_->options().require_client_certificate;
-  if (needed && SSL_get0_peer_certificate(ssl_) == nullptr) {
-    return absl::UnauthenticatedError("TLS: the peer has shown no certificate");
-  }
+  X509* const own = SSL_get0_peer_certificate(ssl_);
+  if (own != nullptr) return CheckSize(own);
+  if (needed) return absl::UnauthenticatedError("TLS: the peer has shown no certificate");
   return absl::OkStatus();
+}
+
+// What this side keeps of a peer for as long as it is connected, and looks at with its calls.
+absl::Status TlsStream::CheckSize(X509* own) const {
+  const PeerIdentity shown = IdentityOf(own);
+  const size_t names = shown.dns_names.size() + shown.uris.size() + shown.ip_addresses.size();
+  if (names > kMaxNames) {
+    return absl::UnauthenticatedError(StrCat("TLS: the peer's certificate has ", names,
+                                             " names; at most ", kMaxNames, " are accepted"));
+  }
+  STACK_OF(X509)* const chain = SSL_get_peer_cert_chain(ssl_);
+  int most = X509_get_ext_count(own);
+  for (int i = 0; i < sk_X509_num(chain); ++i) {
+    most = std::max(most, X509_get_ext_count(sk_X509_value(chain, i)));
+  }
+  if (most <= kMaxExtensions) return absl::OkStatus();
+  return absl::UnauthenticatedError(StrCat("TLS: a certificate of the peer's has ", most,
+                                           " extensions; at most ", kMaxExtensions,
+                                           " are accepted"));
+}
+
+// OpenSSL reads the keys of all before it looks at any signature, has no limit for their number,
+// and cannot be told from here to stop: so it gets a list whose length cannot be, which it refuses.
+// The memory is its own, and it reads it behind this call.
+void TlsStream::LookAtCertificates(MutableByteSpan message) {
+  const size_t at = CertificatesAt(message);
+  if (at == 0 || CountCertificates(message.subspan(at)) <= kMaxCertificates) return;
+  too_many_certificates_ = true;
+  std::fill_n(message.data() + at, kListLengthBytes, std::byte{0xff});
 }
 
 absl::Status TlsStream::HandshakeError() const {
@@ -440,6 +505,10 @@ absl::Status TlsStream::HandshakeError() const {
   const unsigned long error = ERR_peek_error();
   const std::string text = TakeTlsErrors();
   const SecurityOptions& options = credentials_->options();
+  if (too_many_certificates_) {
+    return absl::UnauthenticatedError(
+        StrCat("TLS: the peer shows more than ", kMaxCertificates, " certificates"));
+  }
   if (verified != X509_V_OK && credentials_->uses_psk()) {
     return absl::UnauthenticatedError(StrCat("TLS: the server does not know the key \"", key_.name,
                                              "\": it shows a certificate"));
@@ -532,15 +601,17 @@ ByteSpan TlsStream::Receive() {
   return room.first(static_cast<size_t>(count));
 }
 
-// For the kernel the rest of one record, whose header comes first: it is to find the next one.
+// For the kernel the rest of one record, whose header comes first: it is to find the next one. Who
+// cuts his words into more records than anybody does is read as without the kernel.
 size_t TlsStream::HandshakeBytesWanted() const {
-  if (!wants_kernel_) return kReadAheadBytes;
+  if (!wants_kernel_ || handshake_reads_ > kMaxHandshakeReads) return kReadAheadBytes;
   const size_t held = input_.size();
   if (held < TlsRecords::kHeaderBytes) return TlsRecords::kHeaderBytes - held;
   return std::min(RecordBytes(input_) - held, kReadAheadBytes);
 }
 
 bool TlsStream::ReceiveHandshake() {
+  ++handshake_reads_;
   recv_limit_ = HandshakeBytesWanted();
   const ByteSpan received = Receive();
   if (received.empty()) {

@@ -63,7 +63,8 @@
 #include "transport/tls/tls_record_stream.h"
 #include "transport/tls/tls_scratch.h"
 
-struct ssl_st;  // OpenSSL's SSL
+struct ssl_st;   // OpenSSL's SSL
+struct x509_st;  // OpenSSL's X509
 
 namespace weft {
 
@@ -85,6 +86,19 @@ class TlsStream {
   // A hello, a chain of four certificates with RSA keys, and as much again. OpenSSL's own limit for
   // a chain is set below it.
   static constexpr size_t kMaxHandshakeBytes = size_t{64} << 10;
+  // Certificates that a peer may show: its own and those of authorities between it and a root, of
+  // which there are two or three. Each costs up to 0.3 ms (sect571r1) before anything is known of
+  // who shows it.
+  static constexpr int kMaxCertificates = 8;
+  // Alternative names of a peer's certificate. Those of public authorities have up to 100; each
+  // takes part in each decision about the peer's calls.
+  static constexpr size_t kMaxNames = 256;
+  // Extensions of any of its certificates, of which others have some ten; OpenSSL keeps 150 bytes
+  // of each for as long as the peer is connected.
+  static constexpr int kMaxExtensions = 64;
+  // Reads of a handshake, two for each record, after which it is no more read for the kernel: a
+  // handshake has some six records.
+  static constexpr int kMaxHandshakeReads = 32;
   // One record with its header and all that may be added to it.
   static constexpr size_t kReadAheadBytes = kRecordBytes + 256 + 5;
 
@@ -163,6 +177,7 @@ class TlsStream {
   bool ContinueHandshake();
   void RunFlight();
   absl::Status CheckPeer() const;
+  absl::Status CheckSize(x509_st* own) const;
   ssize_t ReadTls(const iovec* iovecs, int count, size_t seen_bytes);
   ssize_t WriteTls(const iovec* iovecs, int count);
   // Makes one record of 1..kRecordBytes; false: failed, and errno says so.
@@ -190,6 +205,8 @@ class TlsStream {
   int TakeInput(std::byte* to, size_t bytes);
   // A message of TLS's own has come, or a record without data.
   void CountOwnMessage();
+  // A message of the handshake has come, and is to be read by OpenSSL.
+  void LookAtCertificates(MutableByteSpan message);
   // The header of a record has come.
   void CountRecord() { ++read_records_; }
   // The call is over: what is left of the scratch's input is kept here.
@@ -230,12 +247,14 @@ class TlsStream {
   bool at_end_ = false;           // the peer has ended it in good order
   int socket_error_ = 0;          // errno of recv(2)
   uint64_t handshake_bytes_ = 0;  // received in kHandshake
-  TlsOwnMessages own_messages_;   // of TLS itself in kUp: key updates, tickets
-  int read_records_ = 0;          // begun by OpenSSL in this Read()
-  bool paused_ = false;           // its last Read() left off before the socket was empty
-  size_t recv_limit_ = 0;         // of this call; 0: the socket has been emptied
-  ByteSpan input_;                // in the scratch or in kept_: not yet given to OpenSSL
-  size_t whole_bytes_ = 0;        // of input_ in kHandshake: whole records, which OpenSSL may have
+  int handshake_reads_ = 0;
+  bool too_many_certificates_ = false;  // the peer has shown
+  TlsOwnMessages own_messages_;         // of TLS itself in kUp: key updates, tickets
+  int read_records_ = 0;                // begun by OpenSSL in this Read()
+  bool paused_ = false;                 // its last Read() left off before the socket was empty
+  size_t recv_limit_ = 0;               // of this call; 0: the socket has been emptied
+  ByteSpan input_;                      // in the scratch or in kept_: not yet given to OpenSSL
+  size_t whole_bytes_ = 0;  // of input_ in kHandshake: whole records, which OpenSSL may have
   std::vector<std::byte> kept_;
 };
 
