@@ -985,7 +985,7 @@ TEST_F(BalancingTest, TellsOfItsStateAndExplains) {
   std::vector<State> states;
   auto watch = channel_->WatchState([&](State state) { states.push_back(state); });
   ASSERT_TRUE(watch.ok());
-  ASSERT_TRUE(RunUntil([&] { return !states.empty() && states.back() == State::kReady; }));
+  ASSERT_TRUE(RunUntil([&] { return CountReady() == 2 && states.back() == State::kReady; }));
   LookTimes(2);
   const std::string text = channel_->Explain();
   EXPECT_NE(text.find("sim:b in zone there: ready, 0 under way, 1 ok, 0 failures"),
