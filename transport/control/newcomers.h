@@ -22,7 +22,7 @@
 // What they hold at most, over all listeners of a transport:
 //   strangers    128 descriptors; 128 * ControlSocket::kMaxUnreadBytes = 40 MiB; with security
 //                128 * TlsStream::kMaxHandshakeBytes = 8 MiB, and what OpenSSL has for a handshake,
-//                128 * 256 KiB = 32 MiB
+//                128 * 400 KiB = 50 MiB
 //   handshakes   1,152: of each its hello, which takes a place for each kBytesPerPlace and is held
 //                as it came and as it was understood, 144 MiB in all; the ServerHello if it does
 //                not read it, as long as the server's own and at most kMaxUnsentBytes; a handler
