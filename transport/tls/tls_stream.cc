@@ -34,11 +34,17 @@ constexpr size_t kMaxSealedBytes = TlsStream::kRecordBytes + 256;
 constexpr size_t kListLengthBytes = 3;
 constexpr size_t kExtensionsLengthBytes = 2;
 
-// Of the record whose header `bytes` begins with, the header as well.
-size_t RecordBytes(ByteSpan bytes) {
-  return TlsRecords::kHeaderBytes +
-         (static_cast<size_t>(bytes[3]) << 8 | static_cast<size_t>(bytes[4]));
+// Big-endian.
+size_t NumberAt(ByteSpan bytes, size_t at, size_t count) {
+  size_t number = 0;
+  for (size_t i = 0; i < count; ++i) {
+    number = number << 8 | std::to_integer<size_t>(bytes[at + i]);
+  }
+  return number;
 }
+
+// Of the record whose header `bytes` begins with, the header as well.
+size_t RecordBytes(ByteSpan bytes) { return TlsRecords::kHeaderBytes + NumberAt(bytes, 3, 2); }
 
 // Of the records at the beginning of `bytes`: those that are whole, and one that is too long.
 size_t WholeRecords(ByteSpan bytes) {
@@ -50,14 +56,6 @@ size_t WholeRecords(ByteSpan bytes) {
     whole += record;
   }
   return whole;
-}
-
-size_t NumberAt(ByteSpan bytes, size_t at, size_t count) {
-  size_t number = 0;
-  for (size_t i = 0; i < count; ++i) {
-    number = number << 8 | std::to_integer<size_t>(bytes[at + i]);
-  }
-  return number;
 }
 
 // Where the list of certificates begins in a message that shows some (RFC 8446, 4.4.2): behind the
