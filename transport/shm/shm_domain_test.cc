@@ -130,7 +130,8 @@ class Scribbler {
   }
   void Run() {
     while (!stop_.load(std::memory_order_relaxed)) {
-      auto* const words = reinterpret_cast<uint64_t*>(aim_.load(std::memory_order_relaxed));
+      // Acquired, for the memory was mapped before Aim().
+      auto* const words = reinterpret_cast<uint64_t*>(aim_.load(std::memory_order_acquire));
       if (words == nullptr) continue;
       // Mostly at the beginnings, where headers, counts and states stand.
       const size_t range = random_() % 2 == 0 ? kBytes / 8 : 1024;
