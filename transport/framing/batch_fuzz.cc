@@ -63,7 +63,7 @@ class World final : private ConnectionOwner {
     user_.closes_at_message = (how & 8) != 0;
     if ((how & 128) != 0) BeginSealing();
     FramingOptions framing;
-    framing.seal_piece_bytes = kSlotBytes;
+    framing.large_piece_bytes = kSlotBytes;
     if (holds_pool()) framing.large_receive_bytes = kMaxMessageBytes;
     framing_.emplace(&domain_, framing);
     StartBoth((how & 16) != 0);

@@ -173,7 +173,7 @@ void FramedConnection::SetState(State state) {
     sender_.Open();
   } else {
     sender_.Shut();
-    large_.LeaveSealLine();
+    large_.LeaveLine();
   }
 }
 
@@ -234,7 +234,7 @@ void FramedConnection::RunEvents() {
   }
   if (state_ != State::kOpen) return;
   if (events & kAdvanceReads) large_.AdvanceReads();
-  if ((events & kSealTurn) && state_ == State::kOpen) large_.OnSealTurn();
+  if ((events & kLineTurn) && state_ == State::kOpen) large_.OnLineTurn();
   if (events & kLeasesOverdue) remote_.EndOverdueLeases();
   if (state_ != State::kOpen) return;  // what was read, and delivered, has closed it
   if ((events & kWritable) && sender_.awaits_room()) {

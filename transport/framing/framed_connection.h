@@ -141,7 +141,7 @@ class FramedConnection final : public Connection,
     kWritable = 8,
     kAdvanceReads = 16,
     kLeasesOverdue = 32,
-    kSealTurn = 64,
+    kLineTurn = 64,
   };
 
   FramedConnection(ConnectionTable* table, ConnectionOwner* owner, ConnectionHandler* handler,
@@ -171,7 +171,7 @@ class FramedConnection final : public Connection,
   void OnLargeMessage(ByteSpan message, uint64_t offered_ns) override;
   void OnLargeFailed(const absl::Status& why) override { Break(why); }
   void AdvanceReadsSoon() override { Raise(kAdvanceReads); }
-  void SealTurnSoon() override { Raise(kSealTurn); }
+  void LineTurnSoon() override { Raise(kLineTurn); }
   void EndOverdueSoon() override { Raise(kLeasesOverdue); }
   uint64_t client() const override { return path().client; }
   void SendGrant(ByteSpan grant) override { owner_->SendGrant(*this, grant); }

@@ -17,7 +17,7 @@
 #include "transport/framing/atomic_regions.h"
 #include "transport/framing/large_pool.h"
 #include "transport/framing/region_account.h"
-#include "transport/framing/seal_line.h"
+#include "transport/framing/large_line.h"
 #include "transport/framing/sealed_regions.h"
 #include "transport/link.h"
 
@@ -30,9 +30,9 @@ struct FramingOptions {
   size_t large_receive_bytes = kDefaultLargePoolBytes;
   uint64_t max_region_bytes = kDefaultRegionBytes;  // through RemoteAccess::Register()
   RegionCounters* region_counters = nullptr;        // outlive the domain
-  // What is sealed or opened of large messages before others have their turn; >= 1. Another one
-  // than this is for tests.
-  size_t seal_piece_bytes = kSealPieceBytes;
+  // What is sealed, or opened and delivered, of large messages before others have their turn; >= 1.
+  // Another one than this is for tests.
+  size_t large_piece_bytes = kLargePieceBytes;
   // The path number of the engine's first domain; a multiple of kMaxPathNumbers.
   uint32_t first_path_number = 0;
   // Draws the keys of sealed regions, and outlives the domain. Null: the system does, so that
@@ -52,7 +52,7 @@ class FramingDomain {
         receive_pool_(links, options.large_receive_bytes),
         region_account_(options.max_region_bytes, options.region_counters),
         region_keys_(options.region_keys),
-        seal_piece_bytes_(options.seal_piece_bytes) {}
+        large_piece_bytes_(options.large_piece_bytes) {}
 
   LinkDomain& links() { return *links_; }
   uint32_t path_number() const { return path_number_; }
@@ -61,8 +61,8 @@ class FramingDomain {
   AtomicRegions& atomic_regions() { return atomic_regions_; }
   RegionAccount& region_account() { return region_account_; }
   SealedRegions& sealed_regions() { return sealed_regions_; }
-  SealLine& seal_line() { return seal_line_; }
-  size_t seal_piece_bytes() const { return seal_piece_bytes_; }
+  LargeLine& large_line() { return large_line_; }
+  size_t large_piece_bytes() const { return large_piece_bytes_; }
   uint64_t NewRegionKey() {
     return region_keys_ == nullptr ? SecureRandom64() : region_keys_->Next64();
   }
@@ -95,8 +95,8 @@ class FramingDomain {
   RegionAccount region_account_;
   Random* const region_keys_;
   SealedRegions sealed_regions_;
-  SealLine seal_line_;
-  const size_t seal_piece_bytes_;
+  LargeLine large_line_;
+  const size_t large_piece_bytes_;
   std::vector<std::byte> opened_batch_;
   uint64_t promised_ = 0;  // receives: credits that peers hold, and their batches in flight
 };

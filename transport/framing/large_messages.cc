@@ -13,14 +13,14 @@ void LargeMessages::Start(FramingDomain* domain, Link* link, uint64_t client,
   domain_ = domain;
   client_ = client;
   seals_ = seal != nullptr;
-  reads_refused_ = false;
+  reads_refused_ = sealing_waits_ = false;
   sender_.Start(domain, client, seals_ ? &seal->large_out : nullptr);
   receiver_.Start(domain, link, client, seals_ ? &seal->large_in : nullptr);
 }
 
 void LargeMessages::Cease() {
   receiver_.Cease();
-  LeaveSealLine();
+  LeaveLine();
 }
 
 void LargeMessages::Stop() {
@@ -107,10 +107,10 @@ void LargeMessages::FlushDue() {
 
 // What was committed in this turn and is no more than a piece leaves at its end.
 void LargeMessages::AppendDue() {
-  SealLine& line = domain_->seal_line();
-  if (!line.Has(this)) sender_.SealNext(domain_->seal_piece_bytes());
+  if (!sealing_waits_) sender_.SealNext(domain_->large_piece_bytes());
   if (!batches_.open()) return;
-  if (sender_.has_unsealed()) JoinLine();
+  sealing_waits_ = sender_.has_unsealed();
+  if (sealing_waits_) JoinLine();
   LargeOffer offer;
   ByteSpan tag;
   while (sender_.NextOffer(&offer, &tag) && batches_.MakeRoom(FrameBytes(offer_bytes()))) {
@@ -126,18 +126,19 @@ void LargeMessages::AppendDue() {
   }
 }
 
-void LargeMessages::OnSealTurn() {
-  SealLine& line = domain_->seal_line();
+void LargeMessages::OnLineTurn() {
+  LargeLine& line = domain_->large_line();
   if (!line.IsFirst(this)) return;
-  opened_last_ = receiver_.has_more_to_open() && !(opened_last_ && sender_.has_unsealed());
+  opened_last_ = receiver_.has_more() && !(opened_last_ && sender_.has_unsealed());
   if (opened_last_) {
-    receiver_.OpenMore();
+    receiver_.DeliverMore();
   } else {
-    sender_.SealNext(domain_->seal_piece_bytes());
+    sender_.SealNext(domain_->large_piece_bytes());
+    sealing_waits_ = sender_.has_unsealed();
   }
   if (has_due()) FlushDue();
   if (!line.IsFirst(this)) return;  // it has ceased
-  if (has_more_to_seal()) {
+  if (sender_.has_unsealed() || receiver_.has_more()) {
     line.Yield(this);
   } else {
     line.Leave(this);

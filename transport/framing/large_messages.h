@@ -3,8 +3,9 @@
 //
 // A message above BatchSender::eager_bytes() is written to a buffer of the domain's send pool, and
 // offered by a frame; the peer reads it, and answers done. large_sender.h and large_receiver.h are
-// the two halves. On sealed connections both halves have work to do for each byte: what is more
-// than a piece of that stands in the domain's line (seal_line.h), one place for both.
+// the two halves. Handlers, and on sealed connections both halves, have work to do for each byte:
+// for more than a piece of it a connection stands in the domain's line (large_line.h), one place
+// for both halves.
 //
 // Threads: one engine's. Lifetime: a member of its connection; host, sender and remote access
 //   outlive it.
@@ -32,7 +33,7 @@ namespace weft {
 class LargeMessages final : private LargeSender::Host,
                             private LargeReceiver::Host,
                             private LargeWatcher,
-                            private SealLine::Member {
+                            private LargeLine::Member {
  public:
   class Host {
    public:
@@ -42,8 +43,8 @@ class LargeMessages final : private LargeSender::Host,
     virtual void OnRoom() = 0;
     // AdvanceReads() soon, from Transport::Poll().
     virtual void AdvanceReadsSoon() = 0;
-    // OnSealTurn() soon, from Transport::Poll().
-    virtual void SealTurnSoon() = 0;
+    // OnLineTurn() soon, from Transport::Poll().
+    virtual void LineTurnSoon() = 0;
     // A message that was promised, by either side, cannot be moved.
     virtual void OnLargeFailed(const absl::Status& why) = 0;
 
@@ -90,11 +91,11 @@ class LargeMessages final : private LargeSender::Host,
   // Answers what was delivered, and offers what is sealed, as far as there is room.
   void AppendDue();
   bool has_due() const { return receiver_.has_done() || sender_.has_offer(); }
-  // Seals or opens a piece, if it is this one's turn.
-  void OnSealTurn();
-  // Nothing is sealed or opened any more: the sender is shut.
-  void LeaveSealLine() {
-    if (domain_ != nullptr) domain_->seal_line().Leave(this);
+  // Seals, or opens and delivers, a piece, if it is this one's turn.
+  void OnLineTurn();
+  // Nothing is sealed, opened or delivered any more: the sender is shut.
+  void LeaveLine() {
+    if (domain_ != nullptr) domain_->large_line().Leave(this);
   }
   // Of both directions: offered, and not known to be delivered.
   uint32_t under_way() const {
@@ -123,13 +124,12 @@ class LargeMessages final : private LargeSender::Host,
   void OnReadRefused() override { reads_refused_ = true; }
   void OnReadDone() override { host_->AdvanceReadsSoon(); }
   void OnReadFailed(const absl::Status& why) override;
-  void OnMoreToOpen() override { JoinLine(); }
-  // SealLine::Member
-  void OnFirst() override { host_->SealTurnSoon(); }
-  bool has_more_to_seal() const { return sender_.has_unsealed() || receiver_.has_more_to_open(); }
+  void OnMoreToDeliver() override { JoinLine(); }
+  // LargeLine::Member
+  void OnFirst() override { host_->LineTurnSoon(); }
   // Whoever is shut would not take its turn.
   void JoinLine() {
-    if (batches_.open()) domain_->seal_line().Join(this);
+    if (batches_.open()) domain_->large_line().Join(this);
   }
   void FlushDue();
   size_t offer_bytes() const { return seals_ ? LargeOffer::kSealedBytes : LargeOffer::kBytes; }
@@ -142,6 +142,7 @@ class LargeMessages final : private LargeSender::Host,
   bool seals_ = false;
   bool reads_refused_ = false;  // for want of room in the domain
   bool opened_last_ = false;    // in its last turn, which is the other half's next time
+  bool sealing_waits_ = false;  // for its turn in the line
   LargeSender sender_;
   LargeReceiver receiver_;
 };

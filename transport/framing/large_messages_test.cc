@@ -55,7 +55,7 @@ class LargeMessagesTest : public PartsTest,
   bool is_large_ = false;
   int advances_ = 0;
   int rooms_ = 0;
-  int seal_turns_ = 0;  // asked for
+  int line_turns_ = 0;  // asked for
   std::vector<size_t> delivered_;
   std::vector<std::byte> last_;
   absl::Status failed_;
@@ -70,7 +70,7 @@ class LargeMessagesTest : public PartsTest,
   }
   void OnRoom() override { ++rooms_; }
   void AdvanceReadsSoon() override { ++advances_; }
-  void SealTurnSoon() override { ++seal_turns_; }
+  void LineTurnSoon() override { ++line_turns_; }
   void OnLargeFailed(const absl::Status& why) override {
     failed_ = why;
     sender_.Shut();  // as a connection does
@@ -99,6 +99,34 @@ TEST_F(LargeMessagesTest, WhatComesOutShortIsAnOrdinaryMessage) {
   sender_.Flush();
   ASSERT_EQ(link_.sent.size(), 1u);
   EXPECT_EQ(MessagesOf(0)[0].size(), 5u);
+}
+
+// Reads that began together end together: the handlers of ten messages ran in one turn, 3 ms.
+TEST_F(LargeMessagesTest, WhatHasComeTogetherIsDeliveredInTurns) {
+  constexpr size_t kMessages = 4;
+  for (uint64_t id = 0; id < kMessages; ++id) ASSERT_TRUE(Offer(id, kLargePieceBytes));
+  for (Operation* const read : link_.posted) read->OnComplete(absl::OkStatus());
+  EXPECT_EQ(delivered_.size(), 1u);
+  for (size_t turn = 1; turn < kMessages; ++turn) {
+    EXPECT_EQ(line_turns_, static_cast<int>(turn));
+    large_.AdvanceReads();  // which is not its turn
+    EXPECT_EQ(delivered_.size(), turn);
+    large_.OnLineTurn();
+    EXPECT_EQ(delivered_.size(), turn + 1);
+  }
+  large_.OnLineTurn();
+  EXPECT_EQ(line_turns_, static_cast<int>(kMessages)) << "it has left the line";
+  ASSERT_TRUE(Offer(kMessages, kLargePieceBytes));
+  link_.posted.back()->OnComplete(absl::OkStatus());
+  EXPECT_EQ(delivered_.size(), kMessages + 1) << "the first one does not wait";
+}
+
+TEST_F(LargeMessagesTest, WhatIsNotMuchIsDeliveredInOneTurn) {
+  for (uint64_t id = 0; id < 3; ++id) ASSERT_TRUE(Offer(id, kLargePieceBytes / 2));
+  for (const uint64_t id : {1, 2, 0}) link_.posted[id]->OnComplete(absl::OkStatus());
+  EXPECT_EQ(delivered_.size(), 2u);
+  large_.OnLineTurn();
+  EXPECT_EQ(delivered_.size(), 3u);
 }
 
 TEST_F(LargeMessagesTest, AnAbandonedOneLeavesNothing) {
@@ -156,6 +184,7 @@ TEST_F(LargeMessagesTest, WhatAnAnswerLeavesOutIsNotWhatTheBufferHadBefore) {
     ASSERT_TRUE(Offer(id, kLargeBytes));
     if (id == 0) std::fill(link_.reads[0].begin(), link_.reads[0].end(), std::byte{7});
     link_.posted[id]->OnComplete(absl::OkStatus());
+    large_.OnLineTurn();
   }
   ASSERT_EQ(link_.reads[0].data(), link_.reads[1].data()) << "the same buffer";
   EXPECT_EQ(last_, std::vector<std::byte>(kLargeBytes));
@@ -296,63 +325,65 @@ TEST_F(SealedLargeMessagesTest, WithoutCreditsAnOfferWaits) {
 // A message of 64 MiB was sealed whole when its batch left, and opened whole when it had come: the
 // engine did nothing else for 30 ms.
 TEST_F(SealedLargeMessagesTest, MoreThanAPieceIsSealedInTurns) {
-  constexpr size_t kBytes = 5 * kSealPieceBytes / 2;
+  constexpr size_t kBytes = 5 * kLargePieceBytes / 2;
   ASSERT_NE(large_.Reserve(kBytes), nullptr);
   ASSERT_TRUE(large_.Commit(kBytes, &is_large_).ok());
   EndTurn();
   EXPECT_TRUE(link_.sent.empty());
-  EXPECT_EQ(seal_turns_, 1);
-  large_.OnSealTurn();
-  EXPECT_EQ(seal_turns_, 2);
+  EXPECT_EQ(line_turns_, 1);
+  large_.OnLineTurn();
+  EXPECT_EQ(line_turns_, 2);
   EXPECT_FALSE(large_.has_due());
-  large_.OnSealTurn();
-  EXPECT_EQ(seal_turns_, 2) << "it is done";
+  large_.OnLineTurn();
+  EXPECT_EQ(line_turns_, 2) << "it is done";
   EndTurn();
   EXPECT_EQ(link_.sent.size(), 1u);
   EXPECT_TRUE(Done(0));
 }
 
 TEST_F(SealedLargeMessagesTest, MoreThanAPieceIsOpenedInTurnsAndNothingBehindItBefore) {
-  constexpr size_t kBytes = 5 * kSealPieceBytes / 2;
+  constexpr size_t kBytes = 5 * kLargePieceBytes / 2;
   ASSERT_TRUE(OfferSealed(0, kBytes));
   link_.posted[0]->OnComplete(absl::OkStatus());
   ASSERT_TRUE(OfferSealed(1));
   link_.posted[1]->OnComplete(absl::OkStatus());
-  EXPECT_EQ(seal_turns_, 1);
-  large_.OnSealTurn();
+  EXPECT_EQ(line_turns_, 1);
+  large_.OnLineTurn();
   large_.AdvanceReads();
   EXPECT_TRUE(delivered_.empty());
-  large_.OnSealTurn();
+  large_.OnLineTurn();
   EXPECT_EQ(delivered_, (std::vector<size_t>{kBytes, kLargeBytes}));
-  EXPECT_EQ(seal_turns_, 2) << "it is done";
+  EXPECT_EQ(line_turns_, 3);
+  large_.OnLineTurn();
+  EXPECT_EQ(line_turns_, 3) << "it is done";
   EXPECT_EQ(last_, std::vector<std::byte>(kLargeBytes, std::byte{'p'}));
 }
 
 TEST_F(SealedLargeMessagesTest, NothingOfAMessageIsDeliveredThatIsChangedInItsFirstPiece) {
-  ASSERT_TRUE(OfferSealed(0, 2 * kSealPieceBytes));
+  ASSERT_TRUE(OfferSealed(0, 2 * kLargePieceBytes));
   link_.reads[0][0] ^= std::byte{1};
   link_.posted[0]->OnComplete(absl::OkStatus());
   EXPECT_TRUE(failed_.ok());
-  large_.OnSealTurn();
+  large_.OnLineTurn();
   EXPECT_TRUE(absl::IsDataLoss(failed_)) << failed_;
   EXPECT_TRUE(delivered_.empty());
 }
 
 // Whose peer sends without end would not send any more itself.
 TEST_F(SealedLargeMessagesTest, SealingAndOpeningTakeTurns) {
-  ASSERT_TRUE(OfferSealed(0, 3 * kSealPieceBytes));
+  ASSERT_TRUE(OfferSealed(0, 3 * kLargePieceBytes));
   link_.posted[0]->OnComplete(absl::OkStatus());
-  ASSERT_NE(large_.Reserve(3 * kSealPieceBytes), nullptr);
-  ASSERT_TRUE(large_.Commit(3 * kSealPieceBytes, &is_large_).ok());
+  ASSERT_NE(large_.Reserve(3 * kLargePieceBytes), nullptr);
+  ASSERT_TRUE(large_.Commit(3 * kLargePieceBytes, &is_large_).ok());
   EndTurn();
-  // Two pieces are left to open, and three to seal.
-  for (const size_t delivered : {0, 0, 1, 1}) {
-    large_.OnSealTurn();
+  // Two pieces are left to open, and two to seal.
+  for (const size_t delivered : {0, 0, 1}) {
+    large_.OnLineTurn();
     EXPECT_EQ(delivered_.size(), delivered);
   }
   EndTurn();
   EXPECT_FALSE(Done(0)) << "it is not sealed yet";
-  large_.OnSealTurn();
+  large_.OnLineTurn();
   EndTurn();
   EXPECT_TRUE(Done(0));
 }

@@ -26,7 +26,7 @@ void LargeReceiver::Start(FramingDomain* domain, Link* link, uint64_t client, Se
   seal_ = seal;
   offered_ = reading_ = delivered_ = done_ = 0;
   reading_bytes_ = opened_bytes_ = 0;
-  has_more_to_open_ = false;
+  has_more_ = false;
   const TransferTable transfers = TransfersOf(domain->links().path().kind);
   most_reading_bytes_ = transfers.fetched_bytes;
   wipes_ = !transfers.fetches_whole && seal == nullptr;
@@ -48,12 +48,12 @@ bool LargeReceiver::OnOffer(const LargeOffer& offer, ByteSpan tag) {
 }
 
 void LargeReceiver::Advance() {
-  if (!has_more_to_open_) Deliver();
+  if (!has_more_) Deliver();
   PostReads();
 }
 
-void LargeReceiver::OpenMore() {
-  has_more_to_open_ = false;
+void LargeReceiver::DeliverMore() {
+  has_more_ = false;
   Advance();
 }
 
@@ -168,7 +168,7 @@ void LargeReceiver::OnRead(Incoming& incoming, const absl::Status& status) {
 // to as long as it is registered. True: it is what was sealed, all of it.
 bool LargeReceiver::OpenSome(Incoming& incoming, size_t* most_bytes) {
   const uint64_t length = incoming.offer.length;
-  if (opened_bytes_ == 0 && *most_bytes > 0) {
+  if (opened_bytes_ == 0) {
     if (domain_->links().path().link == LinkKind::kIwarp) incoming.buffer->local.reset();
     seal_->BeginRecord({});
   }
@@ -177,22 +177,25 @@ bool LargeReceiver::OpenSome(Incoming& incoming, size_t* most_bytes) {
   seal_->AddToRecord(piece, piece.data());
   opened_bytes_ += bytes;
   *most_bytes -= bytes;
-  if (opened_bytes_ != length) {
-    has_more_to_open_ = true;
-    host_->OnMoreToOpen();
-    return false;
-  }
+  if (opened_bytes_ != length) return false;
   opened_bytes_ = 0;
   if (seal_->EndRecord(ByteSpan(incoming.tag))) return true;
   Fail(absl::DataLossError("its seal is broken"));
   return false;
 }
 
+// A piece, or a message that is longer and needs not be opened.
 void LargeReceiver::Deliver() {
-  size_t most_bytes = domain_->seal_piece_bytes();
-  while (active_ && delivered_ != reading_ && At(delivered_).read) {
-    if (seal_ != nullptr && !OpenSome(At(delivered_), &most_bytes)) return;
-    Incoming& incoming = At(delivered_++);
+  const uint64_t first = delivered_;
+  size_t most_bytes = domain_->large_piece_bytes();
+  while (active_ && most_bytes > 0 && delivered_ != reading_ && At(delivered_).read) {
+    Incoming& incoming = At(delivered_);
+    if (seal_ == nullptr) {
+      most_bytes -= std::min<uint64_t>(most_bytes, incoming.offer.length);
+    } else if (!OpenSome(incoming, &most_bytes)) {
+      break;
+    }
+    ++delivered_;
     delivering_ = &incoming;
     host_->DeliverLarge(incoming.buffer->memory.first(incoming.offer.length), incoming.offered_ns);
     delivering_ = nullptr;
@@ -201,6 +204,9 @@ void LargeReceiver::Deliver() {
     reading_bytes_ -= incoming.offer.length;
     host_->OnLargeDelivered();
   }
+  // Several reads may end in one turn: what the next of them brings waits as well.
+  has_more_ = active_ && (delivered_ != first || opened_bytes_ > 0);
+  if (has_more_) host_->OnMoreToDeliver();
 }
 
 std::shared_ptr<const void> LargeReceiver::KeepDelivered() {

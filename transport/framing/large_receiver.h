@@ -4,7 +4,10 @@
 //   offered -> (a buffer from the pool) -> reading -> read -> opened, if it is sealed -> delivered
 //   -> done is sent
 //
-// A sealed message is opened in its place, a piece at a time (seal_line.h).
+// A sealed message is opened in its place, a piece at a time. With a piece that was opened or
+// delivered a connection stands in the domain's line, and what is read meanwhile waits there for
+// its turn (large_line.h): reads that began together end together, and their handlers would all run
+// in one turn.
 //
 // Several are read at a time, so many as transfer_table.h says. Each stage is a counter into one
 // ring; a message is in the stage whose counter it has not passed.
@@ -50,8 +53,8 @@ class LargeReceiver : private LargeClaim, private Timer {
     // A read was done at once: call Advance(), which delivers it, from Transport::Poll().
     virtual void OnReadDone() = 0;
     virtual void OnReadFailed(const absl::Status& why) = 0;
-    // More than a piece is to be opened: call OpenMore() in turn.
-    virtual void OnMoreToOpen() = 0;
+    // Something was delivered, or opened in part: call DeliverMore() in turn.
+    virtual void OnMoreToDeliver() = 0;
 
    protected:
     ~Host() = default;
@@ -75,9 +78,9 @@ class LargeReceiver : private LargeClaim, private Timer {
 
   // Delivers what has been read, claims buffers and posts reads, as far as it goes.
   void Advance();
-  // The same, and opens another piece. REQUIRES: has_more_to_open().
-  void OpenMore();
-  bool has_more_to_open() const { return active_ && has_more_to_open_; }
+  // The same, with another piece. REQUIRES: has_more().
+  void DeliverMore();
+  bool has_more() const { return active_ && has_more_; }
 
   // The next message to acknowledge; false: none. SentDone() counts it as sent.
   [[nodiscard]] bool NextDone(LargeDone* done) const;
@@ -131,7 +134,7 @@ class LargeReceiver : private LargeClaim, private Timer {
   uint64_t client_ = 0;
   bool active_ = false;
   bool wipes_ = false;  // a read that has succeeded may not have written all of its buffer
-  bool has_more_to_open_ = false;
+  bool has_more_ = false;
   uint64_t opened_bytes_ = 0;  // of the message at delivered_, the first ones
   uint64_t most_reading_bytes_ = 0;
   uint64_t reading_bytes_ = 0;  // of the messages from delivered_ to reading_

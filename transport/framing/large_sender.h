@@ -4,7 +4,7 @@
 // one that says so in the middle of its read would get the next message, which may be another
 // peer's.
 //
-// On a sealed connection a message is sealed in its place, a piece at a time (seal_line.h), and
+// On a sealed connection a message is sealed in its place, a piece at a time (large_line.h), and
 // only then registered: the card can reach ciphertext alone. Then it is offered, by the first batch
 // that has room.
 //

@@ -9,7 +9,7 @@
 
 #include "transport/framing/batch.h"
 #include "transport/framing/seal.h"
-#include "transport/framing/seal_line.h"
+#include "transport/framing/large_line.h"
 #include "transport/sim/sim_fixture.h"
 #include "transport/testing/post.h"
 
@@ -201,7 +201,7 @@ TEST_F(SealedTest, OthersHaveTheirTurnsWhileALargeMessageIsSealedAndOpened) {
   const auto [client, server] = Pair("app", "db");
   const auto [other, other_server] = Pair("app", "db");
   constexpr int kPieces = 12;
-  const Batch message = Pattern(1, kPieces * kSealPieceBytes);
+  const Batch message = Pattern(1, kPieces * kLargePieceBytes);
   const uint64_t before = client->connection().stats().batches_sent;
   const auto is_sealing = [&, c = client] {
     return c->connection().stats().batches_sent == before;
