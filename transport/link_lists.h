@@ -64,10 +64,18 @@ class LinkLists {
   bool has_retries() const { return !retries_.empty(); }
   // Tries again what is scheduled, once for each link.
   void Retry() {
+    RetryWhile([] { return true; });
+  }
+  // The same, as long as goes_on() is true: those that did not have their turn are before those
+  // that had it, next time.
+  template <class GoesOn>
+  void RetryWhile(GoesOn&& goes_on) {
     more_to_do_ = false;
     IntrusiveList<Link, LinkRetryTag> now;
     now.SpliceBack(retries_);
-    while (Link* const link = now.PopFront()) link->Retry();
+    while (!now.empty() && goes_on()) now.PopFront()->Retry();
+    now.SpliceBack(retries_);
+    retries_.SpliceBack(now);
   }
   // Whether ready(link) is true for a link that is scheduled.
   template <class Ready>

@@ -96,6 +96,19 @@ TEST_F(LinkListsTest, WhatIsScheduledMeanwhileComesNextTime) {
   EXPECT_FALSE(lists_.has_retries() || lists_.more_to_do());
 }
 
+TEST_F(LinkListsTest, WhoseTurnDidNotComeIsBeforeThoseWhoHadTheirs) {
+  a_->when_told = [this] { lists_.ScheduleRetry(a_.get()); };
+  for (ListedLink* const link : {a_.get(), b_.get(), c_.get()}) lists_.ScheduleRetry(link);
+  int left = 1;
+  const auto goes_on = [&left] { return left-- > 0; };
+  lists_.RetryWhile(goes_on);
+  EXPECT_EQ(TakeTold(), Told{"a retry"});
+  left = 3;
+  lists_.RetryWhile(goes_on);
+  EXPECT_EQ(TakeTold(), (Told{"b retry", "c retry", "a retry"}));
+  a_->when_told = nullptr;
+}
+
 TEST_F(LinkListsTest, OnlyLinksThatAreUpHearOfRoom) {
   b_->is_up = false;
   lists_.TellSlotsFree();

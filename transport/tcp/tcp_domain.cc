@@ -131,7 +131,7 @@ int TcpDomain::ReceiveReady(int budget) {
   IntrusiveList<TcpLink, TcpReadyTag> now;
   now.SpliceBack(parts_.ready);
   int done = 0;
-  while (done < budget && !now.empty()) {
+  while (done < budget && parts_.turn.may_receive() && !now.empty()) {
     done += now.PopFront()->Receive();
   }
   // Those that did not have their turn are before those that had it.
@@ -141,15 +141,17 @@ int TcpDomain::ReceiveReady(int budget) {
 }
 
 int TcpDomain::Poll(int budget) {
-  if (parts_.links.has_retries()) parts_.links.Retry();
+  parts_.turn.Begin();
   TcpLink* const likely = parts_.likely.get();
   int done = likely != nullptr && LookAt(likely) ? 1 : 0;
-  if (done == 0 || --turns_to_look_ <= 0) {
+  if (done == 0 || --turns_to_look_ <= 0 || parts_.turn.received_bytes() >= kMuchBytes) {
     turns_to_look_ = kLooksBetween;
     LookAtAll();
   }
   if (!parts_.ready.empty()) done += ReceiveReady(budget);
-  if (parts_.links.has_retries()) parts_.links.Retry();
+  if (parts_.links.has_retries()) {
+    parts_.links.RetryWhile([this] { return parts_.turn.may_send(); });
+  }
   if (parts_.links.has_events()) [[unlikely]]
     done += parts_.links.DeliverEvents();
   if (parts_.slots.has_news() || parts_.operations.has_news()) [[unlikely]] {

@@ -63,6 +63,8 @@ class TcpDomain final : public LinkDomain {
   // In turns in which the likely link has something: so long others wait. A look at all is a system
   // call, a quarter of one for each turn; with more, what is left of it is not worth the waiting.
   static constexpr int kLooksBetween = 4;
+  // ... unless it has brought so many bytes, which take as long as several looks.
+  static constexpr uint64_t kMuchBytes = 16 << 10;
 
   bool LookAt(TcpLink* link);
   void LookAtAll();

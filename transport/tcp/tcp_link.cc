@@ -28,7 +28,7 @@ namespace {
 // What the kernel holds of this link's before the network has it, in bytes: what a batch waits for
 // behind a large transfer. As much as is made ahead (tcp_output.h): with a quarter of it, 1 MiB
 // transfers under BBR were a tenth slower.
-constexpr int kUnsentBytes = TcpOutput::kPiecesAhead * kPieceBytes;
+constexpr int kUnsentBytes = TcpOutput::kMostPumpBytes;
 // A peer that takes no byte for so long has ended. Long: a peer that nobody drives takes none
 // either, and holds little here.
 constexpr int kProgressMs = 60'000;
@@ -287,6 +287,7 @@ void TcpLink::Close() {
   ListNode<TcpReadyTag>::Unlink();
   ListNode<TcpAwaitTag>::Unlink();
   parts_->likely.Forget(this);
+  parts_->turn.Forget(this);
 }
 
 void TcpLink::Abandon() { Fail(absl::UnavailableError("the peer is dead or cut off")); }
@@ -334,8 +335,13 @@ absl::Status TcpLink::Send(const SendSlot& slot, uint32_t bytes) {
 
 void TcpLink::Pump() {
   if (!writable_) return;
+  if (output_.has_transfers() && !parts_->turn.may_send()) [[unlikely]]
+    return parts_->links.ScheduleRetry(this);
   parts_->likely.OnSent(this);
-  switch (output_.Pump(socket_.get(), tls_ == nullptr ? nullptr : &*tls_->stream)) {
+  const TcpOutput::Result result = output_.Pump(
+      socket_.get(), tls_ == nullptr ? nullptr : &*tls_->stream, parts_->turn.most_bytes(this));
+  parts_->turn.OnSent(this, output_.pumped_bytes());
+  switch (result) {
     case TcpOutput::Result::kDone:
       break;
     case TcpOutput::Result::kBlocked:
@@ -517,6 +523,7 @@ int TcpLink::Receive() {
   parts_->recent.Note(this);
   parts_->likely.OnReceived(this);
   const auto bytes = static_cast<size_t>(count);
+  parts_->turn.OnReceived(this, bytes);
   if (bytes == room.bytes() || has_more()) {
     BeReady();
   } else {

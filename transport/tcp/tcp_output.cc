@@ -186,8 +186,9 @@ TcpOperation* TcpOutput::NextWrite() {
   return unordered;
 }
 
-void TcpOutput::MakePieces() {
-  while (ahead() < kPiecesAhead && small_bytes() < kMaxCopiedBytes) {
+void TcpOutput::MakePieces(uint64_t most_bytes) {
+  while (ahead() < kPiecesAhead && ahead() * uint64_t{kPieceBytes} < most_bytes &&
+         small_bytes() < kMaxCopiedBytes) {
     TcpOperation* const write = NextWrite();
     if (!answer_list_.empty() && (answers_turn_ || write == nullptr)) {
       answers_turn_ = false;
@@ -440,11 +441,12 @@ void TcpOutput::Sent(uint64_t bytes, const Plan& plan) {
   if (!plan.batches_first) send_batches();
 }
 
-TcpOutput::Result TcpOutput::Pump(int socket, TlsStream* tls) {
+TcpOutput::Result TcpOutput::Pump(int socket, TlsStream* tls, uint64_t most_bytes) {
+  pumped_bytes_ = 0;
   if (tls != nullptr && !tls->Flush()) [[unlikely]]
     return Result::kBlocked;
-  for (uint64_t sent = 0; sent < kPumpBytes;) {
-    if (ahead() == 0) MakePieces();
+  while (pumped_bytes_ < most_bytes) {
+    if (ahead() == 0) MakePieces(most_bytes);
     iovec iovecs[kMaxIovecs];
     const Plan plan = Gather(iovecs);
     if (plan.iovecs == 0) return Result::kDone;
@@ -460,7 +462,7 @@ TcpOutput::Result TcpOutput::Pump(int socket, TlsStream* tls) {
     if (result == 0) [[unlikely]]
       return Result::kMore;
     Sent(static_cast<uint64_t>(result), plan);
-    sent += static_cast<uint64_t>(result);
+    pumped_bytes_ += static_cast<uint64_t>(result);
     // What has been sealed leaves first, when the socket is writable.
     if (tls != nullptr && tls->unsent() > 0) [[unlikely]]
       return Result::kBlocked;

@@ -59,8 +59,12 @@ class TcpAnswers {
 
 class TcpOutput final : public TcpRegionUser {
  public:
-  // Made ahead: 1 MiB at most, what the fastest transfers gave to the kernel at one time.
+  // Made ahead.
   static constexpr uint32_t kPiecesAhead = 8;
+  // What the fastest transfers gave to the kernel at one time: with 512 KiB they were a quarter
+  // slower, with 128 KiB half as fast (over loopback: the receiver's processor then does more of
+  // the kernel's work).
+  static constexpr uint64_t kMostPumpBytes = kPiecesAhead * kPieceBytes;
   // Of small frames. What a peer makes this side owe it is bounded by kMaxRangesOfLink: ends of 16
   // bytes for each, and requests of 40. A payload is copied into a small frame while there are
   // fewer than kMaxCopiedBytes.
@@ -95,9 +99,11 @@ class TcpOutput final : public TcpRegionUser {
   // The kernel has all of it that the peer needs to carry it out: not, perhaps, its padding.
   bool HasLeft(const TcpOperation& operation) const { return operation.sent_at <= small_sent_; }
 
-  // By `tls`, if the link has it.
-  Result Pump(int socket, TlsStream* tls = nullptr);
+  // By `tls`, if the link has it. Of large transfers about `most_bytes`, of which a system call
+  // takes as much as it can.
+  Result Pump(int socket, TlsStream* tls = nullptr, uint64_t most_bytes = kMostPumpBytes);
   int error() const { return error_; }
+  uint64_t pumped_bytes() const { return pumped_bytes_; }  // by the last one
 
   bool empty() const {
     return count_ == 0 && small_bytes() == 0 && line_.empty() && unordered_.empty() &&
@@ -105,6 +111,8 @@ class TcpOutput final : public TcpRegionUser {
   }
   size_t small_bytes() const { return small_.size() - small_begin_; }
   uint32_t batches() const { return batches_; }
+  // Of a large transfer, which goes on in turn with others.
+  bool has_transfers() const { return ahead() > 0 || !answer_list_.empty() || !unordered_.empty(); }
   // Ranges that the peer reads, and has not got.
   uint32_t ranges_owed() const { return ranges_owed_; }
   // From here on to the end of this: what large transfers alone touch.
@@ -118,9 +126,8 @@ class TcpOutput final : public TcpRegionUser {
   static constexpr uint32_t kMaxIovecs = 3 * (kPiecesAhead + 2) + 1 + kMaxBatches;
   // Ranges below are copied into small frames, in bytes: as fast as the kernel takes a range more.
   static constexpr uint64_t kCopiedBytes = 2 << 10;
-  // Of one data frame made of such ranges, and of one Pump() of many links.
+  // Of one data frame made of such ranges.
   static constexpr uint32_t kCopiedFrameBytes = 16 << 10;
-  static constexpr uint64_t kPumpBytes = 1 << 20;
 
   // A frame that leaves in three ranges, or, of a batch, its rest.
   struct Piece {
@@ -154,7 +161,7 @@ class TcpOutput final : public TcpRegionUser {
   void NoteWritten(TcpOperation* operation) {
     writing_ = operation->current == nullptr ? nullptr : operation;
   }
-  void MakePieces();
+  void MakePieces(uint64_t most_bytes);
   void MakePieceOf(TcpOperation* operation);
   void MakePieceOf(TcpAnswer* answer);
   Piece* NewPiece(TcpFrameKind kind, uint8_t flags, uint32_t length, uint32_t operation);
@@ -181,6 +188,7 @@ class TcpOutput final : public TcpRegionUser {
   uint32_t batches_ = 0;   // in the line
   uint32_t ranges_owed_ = 0;
   int error_ = 0;
+  uint64_t pumped_bytes_ = 0;
   uint64_t writes_posted_ = 0;
 
   uint32_t first_ = 0;  // of pieces_

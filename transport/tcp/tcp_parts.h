@@ -22,6 +22,7 @@
 #include "transport/tcp/tcp_output.h"
 #include "transport/tcp/tcp_regions.h"
 #include "transport/tcp/tcp_slots.h"
+#include "transport/tcp/tcp_turn.h"
 #include "transport/tcp/tcp_work.h"
 #include "transport/tls/tls_credentials.h"
 #include "transport/tls/tls_stream.h"
@@ -142,6 +143,7 @@ struct TcpParts {
   TcpRecentLinks recent;
   TcpLikelyLink likely;
   TcpSecurity security;
+  TcpTurn turn;
   LinkLists<TcpLink> links;                      // retries: of those that have something to send
   IntrusiveList<TcpLink, TcpReadyTag> ready;     // the socket has something to be read
   IntrusiveList<TcpLink, TcpAwaitTag> awaiting;  // TakeSocket()
