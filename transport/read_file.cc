@@ -1,10 +1,14 @@
 #include "transport/read_file.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "core/status.h"
+#include "core/strings.h"
+#include "transport/descriptor.h"
 
 namespace weft {
 
@@ -19,6 +23,22 @@ absl::StatusOr<std::string> ReadFile(int file, size_t most_bytes, std::string_vi
     bytes += static_cast<size_t>(count);
   }
   text.resize(bytes);
+  return text;
+}
+
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path, size_t most_bytes,
+                                            std::string_view name) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file.valid()) return StatusFromErrno(errno, StrCat("open ", name));
+  struct stat found {};
+  if (::fstat(file.get(), &found) != 0) return StatusFromErrno(errno, StrCat("look at ", name));
+  if (!S_ISREG(found.st_mode)) {
+    return absl::InvalidArgumentError(StrCat(name, " is no regular file"));
+  }
+  absl::StatusOr<std::string> text = ReadFile(file.get(), most_bytes + 1, StrCat("read ", name));
+  if (text.ok() && text->size() > most_bytes) {
+    return absl::InvalidArgumentError(StrCat(name, " has more than ", most_bytes, " bytes"));
+  }
   return text;
 }
 

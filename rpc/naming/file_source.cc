@@ -1,10 +1,7 @@
 #include "rpc/naming/file_source.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <ctime>
 
 #include "core/status.h"
@@ -61,24 +58,12 @@ void FileSource::Look() {
 }
 
 absl::StatusOr<std::vector<ListedServer>> FileSource::Read() const {
-  const std::string action = StrCat("read the list of servers ", path_);
-  const int file = open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (file < 0) return StatusFromErrno(errno, action);
-  struct stat facts = {};
-  absl::StatusOr<std::string> text = absl::InvalidArgumentError(StrCat(path_, " is no file"));
-  if (fstat(file, &facts) == 0 && S_ISREG(facts.st_mode)) {
-    text = ReadFile(file, kMaxBytes + 1, action);
-  }
-  close(file);
-  WEFT_RETURN_IF_ERROR(text.status());
-  if (text->size() > kMaxBytes) {
-    return absl::InvalidArgumentError(
-        StrCat("the list of servers ", path_, " has more than ", kMaxBytes, " bytes"));
-  }
-  absl::StatusOr<std::vector<ListedServer>> servers = ParseServerList(*text, "\n");
+  const std::string name = StrCat("the list of servers ", path_);
+  WEFT_ASSIGN_OR_RETURN(const std::string text, ReadRegularFile(path_, kMaxBytes, name));
+  absl::StatusOr<std::vector<ListedServer>> servers = ParseServerList(text, "\n");
   if (!servers.ok()) return Annotate(servers.status(), path_);
   if (servers->empty()) {
-    return absl::UnavailableError(StrCat("the list of servers ", path_, " names none"));
+    return absl::UnavailableError(StrCat(name, " names none"));
   }
   return servers;
 }

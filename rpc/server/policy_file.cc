@@ -1,10 +1,5 @@
 #include "rpc/server/policy_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <utility>
 
 #include "core/log.h"
@@ -13,20 +8,6 @@
 #include "transport/read_file.h"
 
 namespace weft {
-namespace {
-
-// Of a file that is open.
-absl::StatusOr<std::string> ReadAll(int file, const std::string& path) {
-  struct stat found {};
-  if (::fstat(file, &found) != 0) return StatusFromErrno(errno, StrCat("look at ", path));
-  if (!S_ISREG(found.st_mode)) {
-    return absl::InvalidArgumentError(StrCat(path, " is no regular file"));
-  }
-  // One more: Parse() sees that it is too long.
-  return ReadFile(file, AccessPolicy::kMaxBytes + 1, StrCat("read ", path));
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<PolicyFile>> PolicyFile::Open(const std::string& path) {
   std::unique_ptr<PolicyFile> self(new PolicyFile(path));
@@ -46,12 +27,7 @@ void PolicyFile::WarnIfItPermitsNothing() const {
 }
 
 absl::StatusOr<std::string> PolicyFile::Read() const {
-  // A pipe of that name would keep a plain open(2) waiting.
-  const int file = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) return StatusFromErrno(errno, StrCat("open policy file ", path_));
-  absl::StatusOr<std::string> text = ReadAll(file, StrCat("policy file ", path_));
-  ::close(file);
-  return text;
+  return ReadRegularFile(path_, AccessPolicy::kMaxBytes, StrCat("policy file ", path_));
 }
 
 absl::StatusOr<AccessPolicy> PolicyFile::Parse(const absl::StatusOr<std::string>& text) const {

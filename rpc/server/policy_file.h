@@ -61,7 +61,7 @@ class PolicyFile final : public Authorizer {
   std::atomic<uint64_t> next_look_ns_{0};  // kLooking: somebody does, and stamp_ and text_ are his
   std::atomic<uint64_t> generation_{1};    // counts what was read; written with mutex_ held
   std::optional<FileStamp> stamp_;         // none: read it again
-  absl::StatusOr<std::string> text_;       // what was read last, or why not; <= kMaxBytes + 1
+  absl::StatusOr<std::string> text_;       // what was read last, or why not
   mutable std::mutex mutex_;               // held for no longer than it takes to copy a pointer
   std::shared_ptr<const AccessPolicy> policy_;  // guarded by mutex_
 };

@@ -1,16 +1,13 @@
 #include "transport/tls/tls_credentials.h"
 
-#include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <iterator>
 #include <tuple>
 #include <utility>
@@ -19,7 +16,6 @@
 #include "core/secret.h"
 #include "core/status.h"
 #include "core/strings.h"
-#include "transport/descriptor.h"
 #include "transport/pem.h"
 #include "transport/read_file.h"
 #include "transport/tls/kernel_tls.h"
@@ -61,20 +57,8 @@ absl::Status WrongContent(std::string_view what, const std::string& file) {
 // Where a file is named, its content; otherwise `pem`.
 absl::StatusOr<std::string> ReadPem(const std::string& file, const std::string& pem) {
   if (file.empty()) return pem;
-  // A pipe in its place would be waited for.
-  Descriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!descriptor.valid()) return StatusFromErrno(errno, StrCat("TLS: open ", file));
-  struct stat found = {};
-  if (::fstat(descriptor.get(), &found) != 0 || !S_ISREG(found.st_mode)) {
-    return absl::InvalidArgumentError(StrCat("TLS: ", file, " is no regular file"));
-  }
-  WEFT_ASSIGN_OR_RETURN(
-      std::string text,
-      ReadFile(descriptor.get(), TlsCredentials::kMaxPemBytes + 1, StrCat("TLS: read ", file)));
-  if (text.size() > TlsCredentials::kMaxPemBytes) {
-    return absl::InvalidArgumentError(
-        StrCat("TLS: ", file, " is larger than ", TlsCredentials::kMaxPemBytes, " bytes"));
-  }
+  absl::StatusOr<std::string> text = ReadRegularFile(file, TlsCredentials::kMaxPemBytes, file);
+  if (!text.ok()) return Annotate(text.status(), "TLS");
   return text;
 }
 
