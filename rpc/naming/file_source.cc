@@ -1,9 +1,5 @@
 #include "rpc/naming/file_source.h"
 
-#include <sys/stat.h>
-
-#include <ctime>
-
 #include "core/status.h"
 #include "core/strings.h"
 #include "rpc/naming/targets.h"
@@ -11,22 +7,6 @@
 #include "transport/read_file.h"
 
 namespace weft {
-namespace {
-
-uint64_t Nanoseconds(const timespec& time) {
-  return static_cast<uint64_t>(time.tv_sec) * kNsPerSec + static_cast<uint64_t>(time.tv_nsec);
-}
-
-// What has changed so lately may change again without a new time: that has the kernel's ticks, or
-// on some file systems seconds.
-bool IsYoung(uint64_t changed_ns) {
-  constexpr uint64_t kYoungNs = 2 * kNsPerSec;
-  timespec now = {};
-  clock_gettime(CLOCK_REALTIME, &now);
-  return Nanoseconds(now) < changed_ns + kYoungNs;
-}
-
-}  // namespace
 
 void FileSource::Start(EngineCore& engine, Host* host, uint64_t refresh_us) {
   engine_ = &engine;
@@ -41,19 +21,11 @@ void FileSource::OnTimer() {
 }
 
 void FileSource::Look() {
-  struct stat facts = {};
-  Version version;
-  if (stat(path_.c_str(), &facts) == 0) {
-    version = {facts.st_dev, facts.st_ino, static_cast<uint64_t>(facts.st_size),
-               Nanoseconds(facts.st_ctim)};
-  }
-  if (looked_ && version == version_) return;
-  version_ = version;
+  if (!HasChanged(path_, &stamp_)) return;
   absl::StatusOr<std::vector<ListedServer>> servers = Read();
-  // Whatever does not come of what stands in the file may pass: it is read again.
-  looked_ =
-      !IsYoung(version.changed_ns) && (servers.ok() || absl::IsInvalidArgument(servers.status()));
   if (servers.ok()) return host_->OnServers(*std::move(servers));
+  // Whatever does not come of what stands in the file may pass: it is read again.
+  if (!absl::IsInvalidArgument(servers.status())) stamp_.reset();
   host_->OnSourceFailed(servers.status());
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "core/timer_wheel.h"
 #include "rpc/client/address_source.h"
 #include "transport/engine.h"
+#include "transport/file_stamp.h"
 
 namespace weft {
 
@@ -31,15 +33,6 @@ class FileSource final : public AddressSource, private Timer {
   void Refresh() override {}  // who writes the file knows as much; it is looked at soon anyway
 
  private:
-  // What stat(2) says of one state of a file; all 0: there is none.
-  struct Version {
-    uint64_t device = 0;
-    uint64_t inode = 0;
-    uint64_t bytes = 0;
-    uint64_t changed_ns = 0;  // also by rename(2)
-    bool operator==(const Version&) const = default;
-  };
-
   void OnTimer() override;
   void Look();
   absl::StatusOr<std::vector<ListedServer>> Read() const;
@@ -48,8 +41,7 @@ class FileSource final : public AddressSource, private Timer {
   EngineCore* engine_ = nullptr;
   Host* host_ = nullptr;
   uint64_t refresh_us_ = 0;
-  bool looked_ = false;  // else it is read whatever version_ says
-  Version version_;      // that was read last
+  std::optional<FileStamp> stamp_;  // none: read it again
 };
 
 }  // namespace weft

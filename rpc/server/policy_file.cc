@@ -11,7 +11,7 @@ namespace weft {
 
 absl::StatusOr<std::unique_ptr<PolicyFile>> PolicyFile::Open(const std::string& path) {
   std::unique_ptr<PolicyFile> self(new PolicyFile(path));
-  self->stamp_ = UnlessYoung(LookAtFile(path));  // before it is read: later changes are seen later
+  HasChanged(path, &self->stamp_);  // before it is read: a later change is seen later
   self->text_ = self->Read();
   WEFT_ASSIGN_OR_RETURN(AccessPolicy policy, self->Parse(self->text_));
   self->policy_ = std::make_shared<const AccessPolicy>(std::move(policy));
@@ -48,9 +48,7 @@ uint64_t PolicyFile::Generation(uint64_t now_ns) {
 }
 
 void PolicyFile::Renew() {
-  const FileStamp stamp = LookAtFile(path_);
-  if (stamp == stamp_) return;
-  stamp_ = UnlessYoung(stamp);
+  if (!HasChanged(path_, &stamp_)) return;
   absl::StatusOr<std::string> text = Read();
   if (text == text_) return;  // one that cannot be used is not tried again before it changes
   text_ = std::move(text);

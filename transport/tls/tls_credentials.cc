@@ -167,8 +167,7 @@ absl::StatusOr<std::unique_ptr<TlsCredentials>> TlsCredentials::Create(
   std::unique_ptr<TlsCredentials> self(new TlsCredentials(role, options));
   WEFT_RETURN_IF_ERROR(self->CheckOptions());
   if (options.kernel_tls) (void)AskKernelForTls();  // now, and not within the first handshake
-  self->stamps_ = self->LookAtFiles();  // before they are read: a later change is seen later
-  for (std::optional<FileStamp>& stamp : self->stamps_) stamp = UnlessYoung(*stamp);
+  self->LookAtFiles();  // before they are read: a later change is seen later
   Texts texts;
   WEFT_RETURN_IF_ERROR(self->Read(&texts));
   self->read_ = DigestOf(texts);
@@ -351,27 +350,27 @@ absl::Status TlsCredentials::AddRoots(ssl_ctx_st* context, const Texts& texts) c
 
 // --- files that change ---------------------------------------------------------------------------
 
-TlsCredentials::Stamps TlsCredentials::LookAtFiles() const {
+// Whether one has changed since the last look.
+bool TlsCredentials::LookAtFiles() {
   const std::string* const files[] = {&options_.certificate_file, &options_.key_file,
                                       &options_.roots_file};
-  Stamps stamps;
-  static_assert(std::tuple_size_v<Stamps> == std::size(files));
+  static_assert(std::tuple_size_v<decltype(stamps_)> == std::size(files));
+  bool changed = false;
   for (size_t i = 0; i < std::size(files); ++i) {
-    stamps[i] = files[i]->empty() ? FileStamp() : LookAtFile(*files[i]);
+    if (!files[i]->empty() && HasChanged(*files[i], &stamps_[i])) changed = true;
   }
-  return stamps;
+  return changed;
 }
 
 ssl_ctx_st* TlsCredentials::Context(uint64_t now_ns) {
   if (now_ns - checked_ns_ < kCheckIntervalNs) return context_.get();
   checked_ns_ = now_ns;
   if (built_ns_ == 0) built_ns_ = now_ns;
-  const Stamps stamps = LookAtFiles();
+  const bool changed = LookAtFiles();
   // Tickets are of one context: with a new one each hour nobody comes in by tickets alone for
   // longer.
   const bool is_old = now_ns - built_ns_ >= kSessionSeconds * uint64_t{1'000'000'000};
-  if (stamps == stamps_ && !is_old) return context_.get();
-  for (size_t i = 0; i < stamps.size(); ++i) stamps_[i] = UnlessYoung(*stamps[i]);
+  if (!changed && !is_old) return context_.get();
   Texts texts;
   const absl::Status status = Read(&texts);
   absl::StatusOr<Digest> read = status.ok() ? absl::StatusOr<Digest>(DigestOf(texts)) : status;

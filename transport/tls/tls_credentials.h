@@ -90,7 +90,6 @@ class TlsCredentials {
     std::string server;
     std::unique_ptr<ssl_session_st, SessionDeleter> session;
   };
-  using Stamps = std::array<std::optional<FileStamp>, 3>;  // certificate, key, roots
   // What stands in the files, or in the options.
   struct Texts {
     Texts() = default;
@@ -111,7 +110,7 @@ class TlsCredentials {
   absl::StatusOr<ContextPtr> Build(const Texts& texts);
   absl::Status AddCertificate(ssl_ctx_st* context, const Texts& texts) const;
   absl::Status AddRoots(ssl_ctx_st* context, const Texts& texts) const;
-  Stamps LookAtFiles() const;
+  bool LookAtFiles();
   void EndTickets();
 
   // Constant after construction.
@@ -120,7 +119,8 @@ class TlsCredentials {
   bool has_stream_keys_ = false;  // by CreateForKeys()
 
   ContextPtr context_;
-  Stamps stamps_;                // none: read it again
+  // Of certificate, key, roots; none: read it again
+  std::array<std::optional<FileStamp>, 3> stamps_;
   absl::StatusOr<Digest> read_;  // of what was read last, or why it was not
   uint64_t checked_ns_ = 0;
   uint64_t built_ns_ = 0;  // tickets are no older; 0: nobody has asked for the context yet
