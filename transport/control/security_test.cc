@@ -19,6 +19,7 @@
 #include "transport/sockets/socket.h"
 #include "transport/tls/kernel_tls.h"
 #include "transport/tls/testing/certificates.h"
+#include "transport/tls/testing/security_options.h"
 #include "transport/tls/tls_stream.h"
 
 namespace weft {
@@ -29,18 +30,7 @@ class SecurityTest : public NetworkTest {
   SecurityOptions Certified(const std::string& name) {
     LeafOptions leaf;
     leaf.common_name = name;
-    const CertificateAndKey made = authority_.Sign(leaf);
-    SecurityOptions options;
-    options.certificate_pem = made.certificate_pem;
-    options.key_pem = made.key_pem;
-    options.roots_pem = authority_.certificate_pem();
-    return options;
-  }
-  static SecurityOptions WithPsk(char secret) {
-    SecurityOptions options;
-    options.psk_name = "fleet";
-    options.psk_secret = std::string(kMinPskBytes, secret);
-    return options;
+    return weft::Certified(authority_, leaf);
   }
   void ListenWith(const SecurityOptions& security, ListenOptions options = {}) {
     options.security = security;

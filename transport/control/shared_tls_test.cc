@@ -3,17 +3,10 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "transport/tls/testing/certificates.h"
+#include "transport/tls/testing/security_options.h"
 
 namespace weft {
 namespace {
-
-SecurityOptions WithPsk(char secret) {
-  SecurityOptions options;
-  options.psk_name = "fleet";
-  options.psk_secret = std::string(kMinPskBytes, secret);
-  return options;
-}
 
 class SharedTlsTest : public ::testing::Test {
  protected:

@@ -26,6 +26,7 @@
 #include "transport/descriptor.h"
 #include "transport/tls/kernel_tls.h"
 #include "transport/tls/testing/openssl_peer.h"
+#include "transport/tls/testing/security_options.h"
 #include "transport/tls/tls_credentials.h"
 #include "transport/tls/tls_stream.h"
 
@@ -747,13 +748,6 @@ TEST_P(TlsKernelStreamTest, AReadIsBoundedByWhatItAsksFor) {
 }
 
 // --- whole streams -------------------------------------------------------------------------------
-
-SecurityOptions WithPsk() {
-  SecurityOptions options;
-  options.psk_name = "fleet";
-  options.psk_secret = std::string(kMinPskBytes, 's');
-  return options;
-}
 
 // A stream of ours over TCP, or over a Unix socket, which the kernel's TLS does not take.
 struct Side {

@@ -16,6 +16,7 @@
 #include "transport/descriptor.h"
 #include "transport/tls/kernel_tls.h"
 #include "transport/tls/testing/certificates.h"
+#include "transport/tls/testing/security_options.h"
 
 namespace weft {
 namespace {
@@ -29,18 +30,8 @@ const TestAuthority& Authority() {
 
 SecurityOptions Certified(const LeafOptions& leaf = {}, const TestAuthority& roots = Authority(),
                           const TestAuthority& signer = Authority()) {
-  const CertificateAndKey made = signer.Sign(leaf);
-  SecurityOptions options;
-  options.certificate_pem = made.certificate_pem;
-  options.key_pem = made.key_pem;
+  SecurityOptions options = weft::Certified(signer, leaf);
   options.roots_pem = roots.certificate_pem();
-  return options;
-}
-
-SecurityOptions WithPsk(std::string name, char secret) {
-  SecurityOptions options;
-  options.psk_name = std::move(name);
-  options.psk_secret = std::string(kMinPskBytes, secret);
   return options;
 }
 
@@ -142,7 +133,7 @@ enum class Proof { kCertificate, kPsk };
 class TlsDataTest : public ::testing::TestWithParam<Proof> {
  protected:
   static SecurityOptions Options() {
-    return GetParam() == Proof::kCertificate ? Certified() : WithPsk("fleet", 's');
+    return GetParam() == Proof::kCertificate ? Certified() : WithPsk();
   }
 };
 
@@ -448,7 +439,7 @@ TEST(TlsStreamTest, ClientWithoutACertificateIsRefusedUnlessItMayBe) {
 // --- pre-shared keys -----------------------------------------------------------------------------
 
 TEST(TlsStreamTest, SecretThatBothHaveIsEnough) {
-  TlsPair pair(WithPsk("fleet", 's'), WithPsk("fleet", 's'));
+  TlsPair pair(WithPsk(), WithPsk());
   pair.Run();
   ASSERT_EQ(pair.client().state(), TlsStream::State::kUp) << pair.client().error();
   ASSERT_EQ(pair.server().state(), TlsStream::State::kUp) << pair.server().error();
@@ -474,8 +465,8 @@ void ExpectToCarry(TlsPair* pair) {
 }
 
 TEST(TlsStreamTest, WithoutItsSecretsAStreamStaysWithOpenSsl) {
-  auto client = *TlsCredentials::Create(TlsRole::kClient, WithPsk("fleet", 's'));
-  auto server = *TlsCredentials::Create(TlsRole::kServer, WithPsk("fleet", 's'));
+  auto client = *TlsCredentials::Create(TlsRole::kClient, WithPsk());
+  auto server = *TlsCredentials::Create(TlsRole::kServer, WithPsk());
   TlsPair pair(client.get(), server.get());
   SSL_CTX_set_keylog_callback(client->Context(0), nullptr);
   ExpectToCarry(&pair);
@@ -485,7 +476,7 @@ TEST(TlsStreamTest, WithoutItsSecretsAStreamStaysWithOpenSsl) {
 
 // With certificates, which leave the suite open, and all else as with a pre-shared key.
 void MeetWith(const char* suite, size_t tickets, RecordsBy client_by, RecordsBy server_by) {
-  auto with_psk = *TlsCredentials::Create(TlsRole::kClient, WithPsk("fleet", 's'));
+  auto with_psk = *TlsCredentials::Create(TlsRole::kClient, WithPsk());
   TlsPair unused(with_psk.get(), with_psk.get());
   auto client = *TlsCredentials::Create(TlsRole::kClient, Certified());
   auto server = *TlsCredentials::Create(TlsRole::kServer, Certified());
@@ -525,7 +516,7 @@ TEST(TlsStreamTest, AServerThatGivesTicketsStaysWithOpenSsl) {
 
 // What the client says right behind its handshake comes with the end of it.
 TEST(TlsStreamTest, RecordsRightBehindTheHandshakeAreNotLost) {
-  TlsPair pair(WithPsk("fleet", 's'), WithPsk("fleet", 's'));
+  TlsPair pair(WithPsk(), WithPsk());
   pair.client().Flush();
   pair.server().Flush();
   ASSERT_EQ(WriteTo(&pair.client(), "at once"), 7);  // behind its Finished, in one stream of bytes
@@ -535,14 +526,16 @@ TEST(TlsStreamTest, RecordsRightBehindTheHandshakeAreNotLost) {
 }
 
 TEST(TlsStreamTest, WrongSecretIsRefused) {
-  TlsPair pair(WithPsk("fleet", 's'), WithPsk("fleet", 't'));
+  TlsPair pair(WithPsk(), WithPsk('t'));
   pair.Settle();
   ExpectRefused(pair.server(), absl::StatusCode::kUnauthenticated, "\"fleet\"");
   ExpectRefused(pair.client(), absl::StatusCode::kUnauthenticated, "the peer refuses");
 }
 
 TEST(TlsStreamTest, UnknownKeyNameIsRefused) {
-  TlsPair pair(WithPsk("other", 's'), WithPsk("fleet", 's'));
+  SecurityOptions client = WithPsk();
+  client.psk_name = "other";
+  TlsPair pair(client, WithPsk());
   pair.Settle();
   EXPECT_EQ(pair.server().state(), TlsStream::State::kFailed);
   EXPECT_EQ(pair.client().state(), TlsStream::State::kFailed);
@@ -551,7 +544,7 @@ TEST(TlsStreamTest, UnknownKeyNameIsRefused) {
 TEST(TlsStreamTest, CertificateIsNoAnswerToAKey) {
   SecurityOptions server = Certified();
   server.require_client_certificate = false;
-  TlsPair pair(WithPsk("fleet", 's'), server);
+  TlsPair pair(WithPsk(), server);
   pair.Settle();
   ExpectRefused(pair.client(), absl::StatusCode::kUnauthenticated, "\"fleet\"");
 }
@@ -633,7 +626,7 @@ TEST(TlsStreamTest, OtherAlpnAndNoneAreRefused) {
 }
 
 absl::Status MeetBytes(const std::string& bytes, bool close) {
-  auto credentials = *TlsCredentials::Create(TlsRole::kServer, WithPsk("fleet", 's'));
+  auto credentials = *TlsCredentials::Create(TlsRole::kServer, WithPsk());
   Descriptor ours, theirs;
   MakePair(&ours, &theirs);
   TlsScratch scratch;
@@ -674,7 +667,7 @@ TEST(TlsStreamTest, NoiseEndsTheHandshakeOnly) {
 // With a secret that both sides have, somebody on the way can send each side's bytes back to it:
 // the keys of the two directions differ, and a client is no server.
 TEST(TlsStreamTest, WhatAStreamHasSentIsNotTakenFromAMirror) {
-  auto client = *TlsCredentials::Create(TlsRole::kClient, WithPsk("fleet", 's'));
+  auto client = *TlsCredentials::Create(TlsRole::kClient, WithPsk());
   Descriptor near, mirror;
   MakePair(&near, &mirror);
   TlsScratch scratch;
@@ -688,7 +681,7 @@ TEST(TlsStreamTest, WhatAStreamHasSentIsNotTakenFromAMirror) {
   stream.Flush();
   EXPECT_EQ(stream.state(), TlsStream::State::kFailed) << "its hello is no server's";
 
-  TlsPair pair(WithPsk("fleet", 's'), WithPsk("fleet", 's'));
+  TlsPair pair(WithPsk(), WithPsk());
   pair.Settle();
   ASSERT_EQ(WriteTo(&pair.client(), "pay seventy"), 11);
   bytes = ::recv(pair.server_fd(), wire, sizeof(wire), 0);
