@@ -14,11 +14,13 @@ import sys
 import tempfile
 import threading
 import unittest
-import xml.etree.ElementTree as xml
 
 import fixture
 import page
 import png
+
+sys.path.append("core/testing")
+import told_skips  # pylint: disable=wrong-import-position
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
@@ -157,19 +159,5 @@ class InABrowser(unittest.TestCase):
         self.assertEqual(found.get("wrong", "none told").strip(), "")
 
 
-def tell_bazel(result, count):
-    """Skipped tests as such, with the reason."""
-    path = os.environ.get("XML_OUTPUT_FILE")
-    if not path or not result.skipped or not result.wasSuccessful():
-        return  # Bazel makes one by itself
-    suite = xml.Element("testsuite", name="browser_test", tests=str(count))
-    for case, reason in result.skipped:
-        element = xml.SubElement(suite, "testcase", classname="InABrowser", name=str(case).split()[0])
-        xml.SubElement(element, "skipped", message=reason)
-    xml.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
-
-
 if __name__ == "__main__":
-    program = unittest.main(exit=False)
-    tell_bazel(program.result, program.result.testsRun)
-    sys.exit(not program.result.wasSuccessful())
+    told_skips.main()

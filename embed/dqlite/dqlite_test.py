@@ -12,9 +12,11 @@ import tempfile
 import time
 import types
 import unittest
-import xml.etree.ElementTree as xml
 
 import compare
+
+sys.path.append("core/testing")
+import told_skips  # pylint: disable=wrong-import-position
 
 LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libweft_dqlite.so")
 OPTIONS = types.SimpleNamespace(seconds=3, workload="kvreadwrite", folder=None)
@@ -186,19 +188,5 @@ class Dqlite(unittest.TestCase):
         return None
 
 
-def tell_bazel(result, count):
-    """Skipped tests as such, with the reason."""
-    path = os.environ.get("XML_OUTPUT_FILE")
-    if not path or not result.skipped:
-        return  # Bazel makes one by itself
-    suite = xml.Element("testsuite", name="dqlite_test", tests=str(count))
-    for case, reason in result.skipped:
-        element = xml.SubElement(suite, "testcase", classname="Dqlite", name=str(case).split()[0])
-        xml.SubElement(element, "skipped", message=reason)
-    xml.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
-
-
 if __name__ == "__main__":
-    program = unittest.main(exit=False)
-    tell_bazel(program.result, program.result.testsRun)
-    sys.exit(not program.result.wasSuccessful())
+    told_skips.main()

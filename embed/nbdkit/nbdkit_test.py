@@ -10,9 +10,11 @@ import subprocess
 import sys
 import time
 import unittest
-import xml.etree.ElementTree as xml
 
 import blocks
+
+sys.path.append("core/testing")
+import told_skips  # pylint: disable=wrong-import-position
 
 # Where the test is run, and not where its source is: Bazel links to that.
 HERE = os.path.dirname(os.path.abspath(sys.argv[0]))
@@ -288,25 +290,5 @@ class Kills(Case):
         self.assertIn("given up after", kit.said())
 
 
-def tell_bazel(result):
-    """Skipped tests as such, with the reason."""
-    path = os.environ.get("XML_OUTPUT_FILE")
-    if not path or not result.skipped:
-        return  # Bazel makes one by itself
-    suite = xml.Element("testsuite", name=os.path.basename(sys.argv[0]),
-                        tests=str(result.testsRun))
-    for case, reason in result.skipped:
-        element = xml.SubElement(suite, "testcase", classname=type(case).__name__,
-                                 name=str(case).split()[0])
-        xml.SubElement(element, "skipped", message=reason)
-    xml.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
-
-
-def main():
-    program = unittest.main(exit=False)
-    tell_bazel(program.result)
-    sys.exit(not program.result.wasSuccessful())
-
-
 if __name__ == "__main__":
-    main()
+    told_skips.main()
