@@ -10,13 +10,14 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <string_view>
 
 #include "core/process_wide.h"
 #include "core/secret.h"
+#include "core/status.h"
 #include "core/strings.h"
 #include "transport/descriptor.h"
-#include "transport/tls/tls_errors.h"
+#include "transport/sockets/address.h"
+#include "transport/sockets/socket.h"
 
 namespace weft {
 namespace {
@@ -53,45 +54,31 @@ bool Await(int fd, short events) {
 }
 
 // Both ends of a connection of this process to itself.
-int Connect(Descriptor* client, Descriptor* server) {
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof(address);
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  constexpr int kKind = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
-  const Descriptor listener(::socket(AF_INET, kKind, 0));
-  client->Reset(::socket(AF_INET, kKind, 0));
-  if (!listener.valid() || !client->valid() || ::bind(listener.get(), any, bytes) != 0 ||
-      ::listen(listener.get(), 1) != 0 || ::getsockname(listener.get(), any, &bytes) != 0 ||
-      (::connect(client->get(), any, bytes) != 0 && errno != EINPROGRESS)) {
-    return errno;
+absl::Status Connect(Descriptor* client, Descriptor* server) {
+  WEFT_ASSIGN_OR_RETURN(const KernelAddress any, ParseNumericAddress("127.0.0.1:0"));
+  WEFT_ASSIGN_OR_RETURN(const Descriptor listener, ListenInternet(any));
+  WEFT_ASSIGN_OR_RETURN(const KernelAddress address, LocalAddress(listener.get()));
+  WEFT_ASSIGN_OR_RETURN(*client, StartDial(address));
+  if (!Await(listener.get(), POLLIN) || !Await(client->get(), POLLOUT)) {
+    return StatusFromErrno(ETIMEDOUT, StrCat("connect to ", address.text()));
   }
-  if (!Await(listener.get(), POLLIN) || !Await(client->get(), POLLOUT)) return ETIMEDOUT;
-  server->Reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  return server->valid() ? 0 : errno;
+  WEFT_ASSIGN_OR_RETURN(*server, AcceptClient(listener.get()));
+  return absl::OkStatus();
 }
 
-absl::Status NotOffered(int error, std::string_view what) {
-  const std::string why = StrCat(what, ": ", ErrnoText(error));
-  switch (error) {
-    case EMFILE:
-    case ENFILE:
-    case ENOBUFS:
-    case ENOMEM:
-    case ENETDOWN:
-    case ENETUNREACH:
-    case EADDRNOTAVAIL:
-      return absl::UnavailableError(why);
-    default:
-      return absl::UnimplementedError(why);
-  }
+absl::Status NotOffered(const absl::Status& why) {
+  // The last one: 127.0.0.1 is no address of this host (EADDRNOTAVAIL).
+  const bool may_pass =
+      absl::IsResourceExhausted(why) || absl::IsUnavailable(why) || absl::IsFailedPrecondition(why);
+  return {may_pass ? absl::StatusCode::kUnavailable : absl::StatusCode::kUnimplemented,
+          why.message()};
 }
 
 absl::Status Try() {
   Descriptor ends[2];
-  if (const int error = Connect(&ends[0], &ends[1]); error != 0) {
-    return NotOffered(error, "no connection over 127.0.0.1 to try the kernel's TLS with");
+  if (const absl::Status connected = Connect(&ends[0], &ends[1]); !connected.ok()) {
+    return NotOffered(
+        Annotate(connected, "no connection over 127.0.0.1 to try the kernel's TLS with"));
   }
   for (const Descriptor& end : ends) {
     const int error = AttachKernelTls(end.get());
@@ -100,21 +87,25 @@ absl::Status Try() {
           "this kernel has no TLS (CONFIG_TLS), or its module was not loaded when this process "
           "first asked for it (modprobe tls)");
     }
-    if (error != 0) return NotOffered(error, "the kernel's TLS cannot be used here");
+    if (error != 0) {
+      return NotOffered(StatusFromErrno(error, "the kernel's TLS cannot be used here"));
+    }
   }
   TlsRecordKey key;
   key.bytes = TlsRecordKey::kMostBytes;
   for (const KernelTlsSide side : {KernelTlsSide::kOut, KernelTlsSide::kIn}) {
     const int fd = ends[side == KernelTlsSide::kOut ? 0 : 1].get();
     if (const int error = GiveKernelTlsKey(fd, side, key); error != 0) {
-      return NotOffered(error, "this kernel's TLS has no TLS 1.3 with AES-GCM");
+      return NotOffered(StatusFromErrno(error, "this kernel's TLS has no TLS 1.3 with AES-GCM"));
     }
     const int error = GiveKernelTlsKey(fd, side, key);
     if (error == EBUSY) {
       return absl::UnimplementedError(
           "this kernel's TLS takes no new key on an open socket (Linux 6.14 does)");
     }
-    if (error != 0) return NotOffered(error, "this kernel's TLS takes no new key");
+    if (error != 0) {
+      return NotOffered(StatusFromErrno(error, "this kernel's TLS takes no new key"));
+    }
   }
   return absl::OkStatus();
 }

@@ -2,11 +2,8 @@
 // nothing, with its reason; the lab has kernels that do (docs/lab.md, `--kernel`).
 #include "transport/tls/tls_kernel_stream.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/tls.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <openssl/ssl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -24,6 +21,8 @@
 #include "core/random.h"
 #include "core/strings.h"
 #include "transport/descriptor.h"
+#include "transport/sockets/address.h"
+#include "transport/sockets/socket.h"
 #include "transport/tls/kernel_tls.h"
 #include "transport/tls/testing/openssl_peer.h"
 #include "transport/tls/testing/security_options.h"
@@ -52,27 +51,6 @@ std::string Noise(size_t count) {
   return bytes;
 }
 
-// Both ends of a connection over 127.0.0.1.
-void MakeTcpPair(Descriptor* left, Descriptor* right) {
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  auto* const any = reinterpret_cast<sockaddr*>(&address);
-  socklen_t bytes = sizeof(address);
-  const Descriptor listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  ASSERT_EQ(::bind(listener.get(), any, bytes), 0);
-  ASSERT_EQ(::listen(listener.get(), 1), 0);
-  ASSERT_EQ(::getsockname(listener.get(), any, &bytes), 0);
-  left->Reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  ASSERT_EQ(::connect(left->get(), any, bytes), 0);
-  right->Reset(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-  for (const int fd : {left->get(), right->get()}) {
-    const int on = 1;
-    ASSERT_EQ(::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)), 0);
-    ASSERT_EQ(::fcntl(fd, F_SETFL, O_NONBLOCK), 0);
-  }
-}
-
 // Until one of these is so; -1: of nobody. False: nothing for twenty seconds.
 bool AwaitAny(pollfd first, pollfd second) {
   pollfd asked[] = {first, second};
@@ -81,6 +59,14 @@ bool AwaitAny(pollfd first, pollfd second) {
 
 // Until the socket has something to be read, or has ended.
 bool AwaitInput(int fd, int or_fd = -1) { return AwaitAny({fd, POLLIN, 0}, {or_fd, POLLIN, 0}); }
+
+// Both ends of a connection over 127.0.0.1.
+void MakeTcpPair(Descriptor* left, Descriptor* right) {
+  const Descriptor listener = *ListenInternet(*ParseNumericAddress("127.0.0.1:0"));
+  *left = *StartDial(*LocalAddress(listener.get()));
+  ASSERT_TRUE(AwaitInput(listener.get()));
+  *right = *AcceptClient(listener.get());
+}
 
 template <class Stream>
 ssize_t WriteTo(Stream* stream, std::string_view text) {
