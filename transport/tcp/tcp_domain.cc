@@ -40,11 +40,6 @@ absl::Status CheckOptions(const TcpOptions& options) {
   return absl::OkStatus();
 }
 
-std::unique_ptr<TcpLink> LinkTo(const LinkPeer& peer, LinkHandler* handler, TcpParts* parts) {
-  const Nonce128 token = {peer.nonce, peer.nonce_low};
-  return std::make_unique<TcpLink>(parts, handler, token, peer.secret, peer.kernel_tls);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenTcpDomain(const TcpOptions& options) {
@@ -83,14 +78,14 @@ void TcpDomain::RemoveSlots(uint32_t send, uint32_t receive) {
 absl::StatusOr<std::unique_ptr<Link>> TcpDomain::Connect(const LinkPeer& peer,
                                                          LinkHandler* handler) {
   WEFT_ASSIGN_OR_RETURN(const KernelAddress address, ParseNumericAddress(peer.address));
-  auto link = LinkTo(peer, handler, &parts_);
+  auto link = std::make_unique<TcpLink>(&parts_, handler, peer);
   WEFT_RETURN_IF_ERROR(link->Dial(address));
   return std::unique_ptr<Link>(std::move(link));
 }
 
 absl::StatusOr<std::unique_ptr<Link>> TcpDomain::Accept(const LinkPeer& peer,
                                                         LinkHandler* handler) {
-  auto link = LinkTo(peer, handler, &parts_);
+  auto link = std::make_unique<TcpLink>(&parts_, handler, peer);
   parts_.awaiting.PushBack(link.get());
   return std::unique_ptr<Link>(std::move(link));
 }

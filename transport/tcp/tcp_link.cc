@@ -93,15 +93,16 @@ class GoneFlag {
 
 }  // namespace
 
-TcpLink::TcpLink(TcpParts* parts, LinkHandler* handler, const Nonce128& token,
-                 const std::optional<LinkSecret>& secret, bool kernel_tls)
+TcpLink::TcpLink(TcpParts* parts, LinkHandler* handler, const LinkPeer& peer)
     : parts_(parts),
       prefetch_(parts->recent.TakeList()),
       life_(handler),
-      token_(token),
+      token_{peer.nonce, peer.nonce_low},
       input_(&parts->receive_memory, &parts->regions, &parts->operations, &output_),
       output_(&parts->regions, &parts->slots, &parts->answers) {
-  if (secret.has_value()) tls_.reset(new Tls{*secret, kernel_tls, NameOf(token), {}});
+  if (peer.secret.has_value()) {
+    tls_.reset(new Tls{*peer.secret, peer.kernel_tls, NameOf(token_), {}});
+  }
   parts_->links.Join(this);
 }
 

@@ -67,8 +67,7 @@ class TcpLink final : public Link,
                       public ListNode<TcpAwaitTag>,
                       public ListNode<TcpRecentTag> {
  public:
-  TcpLink(TcpParts* parts, LinkHandler* handler, const Nonce128& token,
-          const std::optional<LinkSecret>& secret, bool kernel_tls = false);
+  TcpLink(TcpParts* parts, LinkHandler* handler, const LinkPeer& peer);
   ~TcpLink() override;
 
   // The active side: begins to connect.

@@ -9,7 +9,6 @@
 
 #include <cerrno>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -212,7 +211,7 @@ class TcpLikelyLinkTest : public testing::Test, private BatchSink {
     return options;
   }
   std::unique_ptr<TcpLink> NewLink() {
-    return std::make_unique<TcpLink>(&parts_, &end_, Nonce128{}, std::nullopt);
+    return std::make_unique<TcpLink>(&parts_, &end_, LinkPeer());
   }
 
   TcpParts parts_{Options()};
