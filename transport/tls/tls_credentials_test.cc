@@ -89,7 +89,7 @@ TEST(TlsCredentialsTest, ErrorsNameFileAndReason) {
   WriteFile(path, leaf.certificate_pem + leaf.certificate_pem.substr(0, 100));
   ExpectError(Try(TlsRole::kServer, options), absl::StatusCode::kInvalidArgument, "broken.pem");
   WriteFile(path, std::string(TlsCredentials::kMaxPemBytes + 1, 'x'));
-  ExpectError(Try(TlsRole::kServer, options), absl::StatusCode::kInvalidArgument, "larger");
+  ExpectError(Try(TlsRole::kServer, options), absl::StatusCode::kInvalidArgument, "has more than");
   WriteFile(path, authority.Sign({}).certificate_pem);
   ExpectError(Try(TlsRole::kServer, options), absl::StatusCode::kInvalidArgument,
               "key values mismatch");
