@@ -66,14 +66,17 @@ class LinkLists {
   void Retry() {
     RetryWhile([] { return true; });
   }
-  // The same, as long as goes_on() is true: those that did not have their turn are before those
-  // that had it, next time.
+  // The same, one at least, and more as long as goes_on() is true: those that did not have their
+  // turn are before those that had it, next time.
   template <class GoesOn>
   void RetryWhile(GoesOn&& goes_on) {
     more_to_do_ = false;
     IntrusiveList<Link, LinkRetryTag> now;
     now.SpliceBack(retries_);
-    while (!now.empty() && goes_on()) now.PopFront()->Retry();
+    if (now.empty()) return;
+    do {
+      now.PopFront()->Retry();
+    } while (!now.empty() && goes_on());
     now.SpliceBack(retries_);
     retries_.SpliceBack(now);
   }

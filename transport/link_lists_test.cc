@@ -99,11 +99,11 @@ TEST_F(LinkListsTest, WhatIsScheduledMeanwhileComesNextTime) {
 TEST_F(LinkListsTest, WhoseTurnDidNotComeIsBeforeThoseWhoHadTheirs) {
   a_->when_told = [this] { lists_.ScheduleRetry(a_.get()); };
   for (ListedLink* const link : {a_.get(), b_.get(), c_.get()}) lists_.ScheduleRetry(link);
-  int left = 1;
+  int left = 0;
   const auto goes_on = [&left] { return left-- > 0; };
   lists_.RetryWhile(goes_on);
   EXPECT_EQ(TakeTold(), Told{"a retry"});
-  left = 3;
+  left = 2;
   lists_.RetryWhile(goes_on);
   EXPECT_EQ(TakeTold(), (Told{"b retry", "c retry", "a retry"}));
   a_->when_told = nullptr;

@@ -126,9 +126,10 @@ int TcpDomain::ReceiveReady(int budget) {
   IntrusiveList<TcpLink, TcpReadyTag> now;
   now.SpliceBack(parts_.ready);
   int done = 0;
-  while (done < budget && parts_.turn.may_receive() && !now.empty()) {
+  // One at least: the likely link, which came before these, may bring as much as a turn takes.
+  do {
     done += now.PopFront()->Receive();
-  }
+  } while (done < budget && parts_.turn.may_receive() && !now.empty());
   // Those that did not have their turn are before those that had it.
   now.SpliceBack(parts_.ready);
   parts_.ready.SpliceBack(now);

@@ -335,9 +335,13 @@ absl::Status TcpLink::Send(const SendSlot& slot, uint32_t bytes) {
 }
 
 void TcpLink::Pump() {
-  if (!writable_) return;
   if (output_.has_transfers() && !parts_->turn.may_send()) [[unlikely]]
     return parts_->links.ScheduleRetry(this);
+  Retry();
+}
+
+void TcpLink::Retry() {
+  if (!writable_) return;
   parts_->likely.OnSent(this);
   const TcpOutput::Result result = output_.Pump(
       socket_.get(), tls_ == nullptr ? nullptr : &*tls_->stream, parts_->turn.most_bytes(this));
@@ -362,8 +366,6 @@ void TcpLink::Pump() {
     parts_->links.ScheduleEvent(this);
   }
 }
-
-void TcpLink::Retry() { Pump(); }
 
 absl::Status TcpLink::Check(const Transfer& transfer) const {
   WEFT_RETURN_IF_ERROR(CheckTransfer(transfer));

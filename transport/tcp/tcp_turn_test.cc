@@ -141,5 +141,42 @@ TEST_F(TcpTurnTest, WhatArrivesByManyLinksIsTakenInTurns) {
   EXPECT_GT(before, 0u);
 }
 
+// The link that is read first in each turn could bring all that a turn takes, turn after turn.
+TEST_F(TcpTurnTest, ALinkThatBringsMuchKeepsNobodyElseOut) {
+  const std::string batch(8000, 'm');
+  const auto fill = [&] {
+    while (a_.Send(transfers_[0].here, batch).ok()) {
+    }
+  };
+  // Until the link is the likely one, and the kernel has much room for it.
+  for (int round = 0; round < 500; ++round) {
+    fill();
+    a_.domain->Poll(64);
+    b_.domain->Poll(64);
+  }
+  fill();
+  b_.received.clear();
+  ASSERT_TRUE(a_.Send(transfers_[1].here, "a small call").ok());
+  for (int turn = 0; turn < 2; ++turn) b_.domain->Poll(64);
+  EXPECT_EQ(std::count(b_.received.begin(), b_.received.end(), "a small call"), 1);
+}
+
+// Small messages alone could take all that a turn sends, turn after turn.
+TEST_F(TcpTurnTest, ATransferGoesOnBesideManyBatches) {
+  Begin(transfers_[0]);
+  const std::string batch(8000, 'm');
+  b_.on_received = [&] {
+    for (size_t i = 1; i < kLinks; ++i) b_.Send(transfers_[i].there, batch).IgnoreError();
+  };
+  a_.on_received = [&] {
+    for (size_t i = 1; i < kLinks; ++i) {
+      while (a_.Send(transfers_[i].here, batch).ok()) {
+      }
+    }
+  };
+  a_.on_received();
+  ASSERT_TRUE(TcpRunUntil({&a_, &b_}, [&] { return transfers_[0].write.completions == 1; }));
+}
+
 }  // namespace
 }  // namespace weft
