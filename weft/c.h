@@ -219,7 +219,8 @@ typedef struct weft_channel_options {
 weft_status* weft_channel_open(weft_engine* engine, const char* address,
                                const weft_channel_options* options, weft_channel** channel);
 // What is outstanding ends with CANCELLED; every callback has run when it returns.
-// FAILED_PRECONDITION: streams, buffers or remote memory of it are not freed.
+// FAILED_PRECONDITION: streams, buffers or remote memory of it are not freed. With WEFT_EXTERNAL it
+// drives the engine on its loop's thread; on another one the loop has to go on until it returns.
 weft_status* weft_channel_free(weft_channel* channel);
 // The engine that it is on; goes with the channel if it is the channel's own.
 weft_engine* weft_channel_engine(weft_channel* channel);

@@ -72,7 +72,7 @@ typedef struct weft_server_options {
   const char* name;                 // told to clients, stands in their errors
   const weft_security* security;    // NULL: whoever reaches an address is served, in the clear
   const char* paths;                // as weft_channel_options
-  const char* policy_file;          // who may call what (weft/authorization.h); NULL: all
+  const char* policy_file;          // rules, in a file that is watched (docs/guide.md); NULL: all
   uint64_t max_request_bytes;       // default and most: 64 MiB
   uint64_t max_running_bytes;       // of all requests that have no answer; default 1 GiB
   uint64_t max_unsent_reply_bytes;  // of each connection; default 256 MiB
@@ -102,7 +102,9 @@ typedef struct weft_server_options {
 weft_status* weft_server_new(weft_engine* engine, const weft_server_options* options,
                              weft_server** server);
 // weft_server_shutdown(server, 0), and the end. FAILED_PRECONDITION: exports of it are not freed,
-// or this is a handler on its engine. REQUIRES: nobody is in weft_server_wait().
+// or this is a handler on its engine. REQUIRES: nobody is in weft_server_wait(). With WEFT_EXTERNAL
+// this, the wait and the shutdown drive the engine on its loop's thread; on another one the loop
+// has to go on until they return.
 weft_status* weft_server_free(weft_server* server);
 
 // Takes the service, whatever it returns. Before the first weft_server_listen(). ALREADY_EXISTS: it

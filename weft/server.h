@@ -68,7 +68,7 @@ struct ServerOptions {
   std::string peer_id = {};
   // Where handlers run, by a key of each if it likes (Executor::For()); null: on the engine.
   // A handler on an engine's own thread may block for 1.5 s, half of its clients' peer_timeout_ns
-  // as it stands (docs/guide.md, "How long a handler may block"): slow ones need an executor.
+  // by default (docs/guide.md, "How long a handler may block"): slow ones need an executor.
   Executor* executor = nullptr;
   // What runs around each handler (weft/interceptor.h): 0 to kMaxInterceptors. They outlive this.
   std::vector<ServerInterceptor*> interceptors = {};
