@@ -23,13 +23,13 @@ FileStamp LookAt(const std::string& path) {
 
 }  // namespace
 
-bool HasChanged(const std::string& path, std::optional<FileStamp>* seen) {
+bool LookForChange(const std::string& path, std::optional<FileStamp>* seen) {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
-  return HasChanged(path, seen, Nanoseconds(now));
+  return LookForChange(path, seen, Nanoseconds(now));
 }
 
-bool HasChanged(const std::string& path, std::optional<FileStamp>* seen, int64_t now_ns) {
+bool LookForChange(const std::string& path, std::optional<FileStamp>* seen, int64_t now_ns) {
   const FileStamp found = LookAt(path);
   if (found == *seen) return false;
   *seen = found;

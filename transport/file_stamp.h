@@ -1,7 +1,7 @@
 // Which state of a file was read: for those who look at files now and then (stat(2)) and read them
 // again when they have changed.
 //
-//   if (!HasChanged(path, &seen)) return;
+//   if (!LookForChange(path, &seen)) return;
 //   text = ...  // after the look: what changes meanwhile is seen by the next one
 //
 // Two changes within one tick of a file system's clock (4 ms, on FAT 2 s) may leave the same stamp.
@@ -26,10 +26,11 @@ struct FileStamp {
   bool operator==(const FileStamp&) const = default;
 };
 
-// Looks at the file: whether it is to be read, for it is not as it was `*seen`, or that is nullopt.
-// Keeps in `*seen` what it has found; nullopt where it has changed within the last two seconds.
-bool HasChanged(const std::string& path, std::optional<FileStamp>* seen);
+// Looks at the file. True: it is to be read, for it is not as it was `*seen`, or that is nullopt.
+// Keeps in `*seen` what it has found; nullopt where it has changed within the last two seconds, or,
+// by a clock that is ahead, will have changed: until then it is read at each look.
+bool LookForChange(const std::string& path, std::optional<FileStamp>* seen);
 // The same at another time, in ns since 1970.
-bool HasChanged(const std::string& path, std::optional<FileStamp>* seen, int64_t now_ns);
+bool LookForChange(const std::string& path, std::optional<FileStamp>* seen, int64_t now_ns);
 
 }  // namespace weft

@@ -64,21 +64,26 @@ class LinkLists {
   bool has_retries() const { return !retries_.empty(); }
   // Tries again what is scheduled, once for each link.
   void Retry() {
-    RetryWhile([] { return true; });
+    RetryIf([](Link&) { return true; });
   }
-  // The same, one at least, and more as long as goes_on() is true: those that did not have their
-  // turn are before those that had it, next time.
-  template <class GoesOn>
-  void RetryWhile(GoesOn&& goes_on) {
-    more_to_do_ = false;
+  // The same for those for which may_go(link) is true. The others are the first ones next time, in
+  // their order.
+  template <class MayGo>
+  void RetryIf(MayGo&& may_go) {
+    const bool had_more_to_do = std::exchange(more_to_do_, false);
     IntrusiveList<Link, LinkRetryTag> now;
+    IntrusiveList<Link, LinkRetryTag> left;
     now.SpliceBack(retries_);
-    if (now.empty()) return;
-    do {
-      now.PopFront()->Retry();
-    } while (!now.empty() && goes_on());
-    now.SpliceBack(retries_);
-    retries_.SpliceBack(now);
+    while (Link* const link = now.PopFront()) {
+      if (may_go(*link)) {
+        link->Retry();
+      } else {
+        left.PushBack(link);
+      }
+    }
+    if (!left.empty() && had_more_to_do) more_to_do_ = true;
+    left.SpliceBack(retries_);
+    retries_.SpliceBack(left);
   }
   // Whether ready(link) is true for a link that is scheduled.
   template <class Ready>

@@ -35,7 +35,14 @@ absl::StatusOr<std::string> ReadRegularFile(const std::string& path, size_t most
   if (!S_ISREG(found.st_mode)) {
     return absl::InvalidArgumentError(StrCat(name, " is no regular file"));
   }
-  absl::StatusOr<std::string> text = ReadFile(file.get(), most_bytes + 1, StrCat("read ", name));
+  // One more than it has, and all that it may have where it does not say (/proc), or grows.
+  const size_t has_bytes = static_cast<size_t>(found.st_size);
+  const size_t room = has_bytes == 0 || has_bytes > most_bytes ? most_bytes + 1 : has_bytes + 1;
+  absl::StatusOr<std::string> text = ReadFile(file.get(), room, StrCat("read ", name));
+  if (text.ok() && text->size() == room && room <= most_bytes) {
+    ::lseek(file.get(), 0, SEEK_SET);
+    text = ReadFile(file.get(), most_bytes + 1, StrCat("read ", name));
+  }
   if (text.ok() && text->size() > most_bytes) {
     return absl::InvalidArgumentError(StrCat(name, " has more than ", most_bytes, " bytes"));
   }

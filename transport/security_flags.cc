@@ -70,6 +70,7 @@ absl::Status Wrong(std::string_view flag, std::string_view why) {
 }
 
 absl::StatusOr<std::string> ReadSecret(const std::string& file) {
+  // A pipe is waited for: the secret may come by one (/dev/fd/3).
   Descriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   if (!descriptor.valid()) return StatusFromErrno(errno, StrCat("--tls-psk-file: open ", file));
   // A line feed, and one byte that is too much.

@@ -56,13 +56,13 @@ RATIO = 3.0
 # that it grows until it is seen. NetworkOptions::max_large_bytes and max_pool_bytes bound it, of which are needed
 #   88  replies that are not taken, of the 11 connections that ask for large ones (`readers`, the children's, the
 #       tampered one): of each 16 of 256 KiB and a header, in buffers of 512 KiB, for these are powers of two
-#   38  requests that are fetched: 2 MiB (TransferTable::fetched_bytes, tcp) for each of those 11, and 4 MiB for each
-#       of the 4 connections of `offers`
+#   55  requests that are fetched: 2 MiB (TransferTable::fetched_bytes, tcp) for each of those 11, which is 7 of 256 KiB
+#       and a header, in buffers of 512 KiB; and 4 MiB for each of the 4 connections of `offers`
 #   25  places to send from, of 33 connections over tcp: 64 of 8 KiB (LinkOptions::window_slots) and 4 of 64 KiB
 # resident: both together, and
 #   16  pages that malloc cannot give back, because something on them is in use: a third of the at most 43 MiB that it
 #       held of an attack before it was asked to
-SLACK_MIB = {"in_use": 34 + 2 + 2, "pools": 88 + 38 + 25}
+SLACK_MIB = {"in_use": 34 + 2 + 2, "pools": 88 + 55 + 25}
 SLACK_MIB["resident"] = sum(SLACK_MIB.values()) + 16
 MEMORY_NAMES = {"in_use": "in use", "pools": "in pools", "resident": "resident"}
 # Of warnings that nobody has asked for a place in the source has ten lines at once, and then one in a minute

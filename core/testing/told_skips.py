@@ -15,9 +15,9 @@ import xml.etree.ElementTree as xml
 
 
 def tell(result):
-    """Bazel's file of results; without a test that was skipped it makes one by itself."""
+    """Bazel's file of results; where none was skipped, or one has failed, it makes one by itself."""
     path = os.environ.get("XML_OUTPUT_FILE")
-    if not path or not result.skipped:
+    if not path or not result.skipped or not result.wasSuccessful():
         return
     suite = xml.Element("testsuite", name=os.path.basename(sys.argv[0]), tests=str(result.testsRun))
     for case, reason in result.skipped:

@@ -14,6 +14,7 @@ import unittest
 
 import blocks
 import nbdkit_test
+import told_skips  # which nbdkit_test has found
 
 OWN_NAMESPACE = "WEFT_TEST_OWN_MOUNTS"
 MKFS = shutil.which("mkfs.ext4", path="/usr/sbin:/sbin")
@@ -95,4 +96,4 @@ if __name__ == "__main__":
             os.execvp("unshare", ["unshare", "--mount", "--propagation", "private", sys.executable,
                                   os.path.abspath(__file__)] + sys.argv[1:])
         del os.environ[OWN_NAMESPACE]
-    nbdkit_test.told_skips.main()
+    told_skips.main()

@@ -21,7 +21,7 @@ void FileSource::OnTimer() {
 }
 
 void FileSource::Look() {
-  if (!HasChanged(path_, &stamp_)) return;
+  if (!LookForChange(path_, &stamp_)) return;
   absl::StatusOr<std::vector<ListedServer>> servers = Read();
   if (servers.ok()) return host_->OnServers(*std::move(servers));
   // Whatever does not come of what stands in the file may pass: it is read again.

@@ -5,7 +5,8 @@
 // Threads, lifetime: AddressSource's. The file is read on the engine's thread: it is small and
 // local, and stat(2) alone is all that most looks take.
 // Errors: the file cannot be read, has no address, has a line that is none, or is larger than
-//   kMaxBytes; said again when it was written to.
+//   kMaxBytes: said again when it was written to. That it cannot be read, or names none, is said at
+//   every look.
 #pragma once
 
 #include <cstdint>

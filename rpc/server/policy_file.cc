@@ -11,7 +11,7 @@ namespace weft {
 
 absl::StatusOr<std::unique_ptr<PolicyFile>> PolicyFile::Open(const std::string& path) {
   std::unique_ptr<PolicyFile> self(new PolicyFile(path));
-  HasChanged(path, &self->stamp_);  // before it is read: a later change is seen later
+  (void)LookForChange(path, &self->stamp_);  // before it is read: a later change is seen later
   self->text_ = self->Read();
   WEFT_ASSIGN_OR_RETURN(AccessPolicy policy, self->Parse(self->text_));
   self->policy_ = std::make_shared<const AccessPolicy>(std::move(policy));
@@ -48,8 +48,10 @@ uint64_t PolicyFile::Generation(uint64_t now_ns) {
 }
 
 void PolicyFile::Renew() {
-  if (!HasChanged(path_, &stamp_)) return;
+  if (!LookForChange(path_, &stamp_)) return;
   absl::StatusOr<std::string> text = Read();
+  // What does not come of what stands there may pass: it is read again.
+  if (!text.ok() && !absl::IsInvalidArgument(text.status())) stamp_.reset();
   if (text == text_) return;  // one that cannot be used is not tried again before it changes
   text_ = std::move(text);
   absl::StatusOr<AccessPolicy> read = Parse(text_);

@@ -13,7 +13,7 @@
 //
 // Threads: any, several at once. The clocks of the engines that use it are one clock.
 // Errors: of Open(): NOT_FOUND, PERMISSION_DENIED, ... for a file that cannot be read;
-//   INVALID_ARGUMENT for one that is too large, no file, or wrong, with its line.
+//   INVALID_ARGUMENT for one that is too large, no regular file, or wrong, with its line.
 #pragma once
 
 #include <atomic>

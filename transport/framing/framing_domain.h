@@ -15,9 +15,9 @@
 #include "core/bytes.h"
 #include "core/random.h"
 #include "transport/framing/atomic_regions.h"
+#include "transport/framing/large_line.h"
 #include "transport/framing/large_pool.h"
 #include "transport/framing/region_account.h"
-#include "transport/framing/large_line.h"
 #include "transport/framing/sealed_regions.h"
 #include "transport/link.h"
 

@@ -7,8 +7,9 @@
 //   Join() -> waits -> is first: OnFirst(), then its piece in a turn -> Yield() to the end, or
 //   Leave()
 //
-// The first piece does not wait: who is not in the line seals one when the turn ends in which it
-// was written, and opens and delivers one when it has come. Most messages are no larger.
+// While the line is empty a piece does not wait: it is sealed when the turn ends in which it was
+// written, opened and delivered when it has come. Who has had it joins the line, and so do those
+// who come in the same turn, whose pieces follow, one in a turn.
 //
 // Threads: one engine's. Lifetime: outlives its members, each of which leaves before it goes.
 // Errors: none. Invariants: the first member, and no other, has been told so.
@@ -32,14 +33,16 @@ class LargeLine {
  public:
   class Member : public ListNode<LargeLineTag> {
    public:
-    // It does a piece in the next Transport::Poll(). Called by Join(), and where another member
-    // makes room for it: nothing of the line is to be called inside.
+    // It does a piece in the next Transport::Poll(), or, where other events of its connection are
+    // told in this one, behind these. Called by Join(), and where another member makes room for it:
+    // nothing of the line is to be called inside.
     virtual void OnFirst() = 0;
 
    protected:
     ~Member() = default;
   };
 
+  bool empty() const { return members_.empty(); }
   bool Has(const Member* member) const { return members_.IsLinked(member); }
   bool IsFirst(const Member* member) const { return members_.Front() == member; }
 

@@ -13,7 +13,7 @@ void LargeMessages::Start(FramingDomain* domain, Link* link, uint64_t client,
   domain_ = domain;
   client_ = client;
   seals_ = seal != nullptr;
-  reads_refused_ = sealing_waits_ = false;
+  reads_refused_ = opened_last_ = false;
   sender_.Start(domain, client, seals_ ? &seal->large_out : nullptr);
   receiver_.Start(domain, link, client, seals_ ? &seal->large_in : nullptr);
 }
@@ -105,12 +105,19 @@ void LargeMessages::FlushDue() {
   batches_.FlushAtTurnsEnd();
 }
 
-// What was committed in this turn and is no more than a piece leaves at its end.
+// Who finds the line empty has its piece at once. It stands there all the same, so that whoever
+// comes in the same turn waits for the next one.
+bool LargeMessages::TakesTurn() {
+  LargeLine& line = domain_->large_line();
+  const bool is_free = line.empty();
+  if (!batches_.open()) return false;  // who is shut would not take its turn
+  line.Join(this);
+  return is_free;
+}
+
 void LargeMessages::AppendDue() {
-  if (!sealing_waits_) sender_.SealNext(domain_->large_piece_bytes());
+  if (sender_.has_unsealed() && TakesTurn()) sender_.SealNext(domain_->large_piece_bytes());
   if (!batches_.open()) return;
-  sealing_waits_ = sender_.has_unsealed();
-  if (sealing_waits_) JoinLine();
   LargeOffer offer;
   ByteSpan tag;
   while (sender_.NextOffer(&offer, &tag) && batches_.MakeRoom(FrameBytes(offer_bytes()))) {
@@ -129,16 +136,15 @@ void LargeMessages::AppendDue() {
 void LargeMessages::OnLineTurn() {
   LargeLine& line = domain_->large_line();
   if (!line.IsFirst(this)) return;
-  opened_last_ = receiver_.has_more() && !(opened_last_ && sender_.has_unsealed());
+  opened_last_ = receiver_.has_read() && !(opened_last_ && sender_.has_unsealed());
   if (opened_last_) {
-    receiver_.DeliverMore();
+    receiver_.DeliverInTurn();
   } else {
     sender_.SealNext(domain_->large_piece_bytes());
-    sealing_waits_ = sender_.has_unsealed();
   }
   if (has_due()) FlushDue();
   if (!line.IsFirst(this)) return;  // it has ceased
-  if (sender_.has_unsealed() || receiver_.has_more()) {
+  if (sender_.has_unsealed() || receiver_.has_read()) {
     line.Yield(this);
   } else {
     line.Leave(this);

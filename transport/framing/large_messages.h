@@ -124,13 +124,9 @@ class LargeMessages final : private LargeSender::Host,
   void OnReadRefused() override { reads_refused_ = true; }
   void OnReadDone() override { host_->AdvanceReadsSoon(); }
   void OnReadFailed(const absl::Status& why) override;
-  void OnMoreToDeliver() override { JoinLine(); }
+  bool TakesTurn() override;
   // LargeLine::Member
   void OnFirst() override { host_->LineTurnSoon(); }
-  // Whoever is shut would not take its turn.
-  void JoinLine() {
-    if (batches_.open()) domain_->large_line().Join(this);
-  }
   void FlushDue();
   size_t offer_bytes() const { return seals_ ? LargeOffer::kSealedBytes : LargeOffer::kBytes; }
 
@@ -142,7 +138,6 @@ class LargeMessages final : private LargeSender::Host,
   bool seals_ = false;
   bool reads_refused_ = false;  // for want of room in the domain
   bool opened_last_ = false;    // in its last turn, which is the other half's next time
-  bool sealing_waits_ = false;  // for its turn in the line
   LargeSender sender_;
   LargeReceiver receiver_;
 };

@@ -26,7 +26,6 @@ void LargeReceiver::Start(FramingDomain* domain, Link* link, uint64_t client, Se
   seal_ = seal;
   offered_ = reading_ = delivered_ = done_ = 0;
   reading_bytes_ = opened_bytes_ = 0;
-  has_more_ = false;
   const TransferTable transfers = TransfersOf(domain->links().path().kind);
   most_reading_bytes_ = transfers.fetched_bytes;
   wipes_ = !transfers.fetches_whole && seal == nullptr;
@@ -48,13 +47,13 @@ bool LargeReceiver::OnOffer(const LargeOffer& offer, ByteSpan tag) {
 }
 
 void LargeReceiver::Advance() {
-  if (!has_more_) Deliver();
+  if (has_read() && host_->TakesTurn()) Deliver();
   PostReads();
 }
 
-void LargeReceiver::DeliverMore() {
-  has_more_ = false;
-  Advance();
+void LargeReceiver::DeliverInTurn() {
+  Deliver();
+  PostReads();
 }
 
 void LargeReceiver::PostReads() {
@@ -184,16 +183,15 @@ bool LargeReceiver::OpenSome(Incoming& incoming, size_t* most_bytes) {
   return false;
 }
 
-// A piece, or a message that is longer and needs not be opened.
+// A piece: of messages that are not sealed, so many that they are as long together, or one.
 void LargeReceiver::Deliver() {
-  const uint64_t first = delivered_;
   size_t most_bytes = domain_->large_piece_bytes();
-  while (active_ && most_bytes > 0 && delivered_ != reading_ && At(delivered_).read) {
+  while (most_bytes > 0 && has_read()) {
     Incoming& incoming = At(delivered_);
     if (seal_ == nullptr) {
       most_bytes -= std::min<uint64_t>(most_bytes, incoming.offer.length);
     } else if (!OpenSome(incoming, &most_bytes)) {
-      break;
+      return;
     }
     ++delivered_;
     delivering_ = &incoming;
@@ -204,9 +202,6 @@ void LargeReceiver::Deliver() {
     reading_bytes_ -= incoming.offer.length;
     host_->OnLargeDelivered();
   }
-  // Several reads may end in one turn: what the next of them brings waits as well.
-  has_more_ = active_ && (delivered_ != first || opened_bytes_ > 0);
-  if (has_more_) host_->OnMoreToDeliver();
 }
 
 std::shared_ptr<const void> LargeReceiver::KeepDelivered() {

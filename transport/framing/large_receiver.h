@@ -4,10 +4,10 @@
 //   offered -> (a buffer from the pool) -> reading -> read -> opened, if it is sealed -> delivered
 //   -> done is sent
 //
-// A sealed message is opened in its place, a piece at a time. With a piece that was opened or
-// delivered a connection stands in the domain's line, and what is read meanwhile waits there for
-// its turn (large_line.h): reads that began together end together, and their handlers would all run
-// in one turn.
+// A sealed message is opened in its place, a piece at a time; another one cannot be divided, and is
+// delivered whole. What has been read waits for this connection's turn in the domain's line
+// (large_line.h), for reads that began together end together, and their handlers would all run in
+// one turn.
 //
 // Several are read at a time, so many as transfer_table.h says. Each stage is a counter into one
 // ring; a message is in the stage whose counter it has not passed.
@@ -53,8 +53,8 @@ class LargeReceiver : private LargeClaim, private Timer {
     // A read was done at once: call Advance(), which delivers it, from Transport::Poll().
     virtual void OnReadDone() = 0;
     virtual void OnReadFailed(const absl::Status& why) = 0;
-    // Something was delivered, or opened in part: call DeliverMore() in turn.
-    virtual void OnMoreToDeliver() = 0;
+    // Whether a piece may be delivered now. False: Deliver() is called in this connection's turn.
+    virtual bool TakesTurn() = 0;
 
    protected:
     ~Host() = default;
@@ -76,11 +76,15 @@ class LargeReceiver : private LargeClaim, private Timer {
   // (LargePool::Lend()). Null: it cannot, or no message is being delivered.
   std::shared_ptr<const void> KeepDelivered();
 
-  // Delivers what has been read, claims buffers and posts reads, as far as it goes.
+  // Delivers a piece of what has been read, if it may now, claims buffers and posts reads, as far
+  // as it goes.
   void Advance();
-  // The same, with another piece. REQUIRES: has_more().
-  void DeliverMore();
-  bool has_more() const { return active_ && has_more_; }
+  // A piece, in this connection's turn, and the rest of Advance().
+  void DeliverInTurn();
+  // A message has been read, and not delivered, or only opened in part.
+  bool has_read() const {
+    return active_ && delivered_ != reading_ && ring_[delivered_ % kLargeOutstanding].read;
+  }
 
   // The next message to acknowledge; false: none. SentDone() counts it as sent.
   [[nodiscard]] bool NextDone(LargeDone* done) const;
@@ -133,8 +137,7 @@ class LargeReceiver : private LargeClaim, private Timer {
   Seal* seal_ = nullptr;
   uint64_t client_ = 0;
   bool active_ = false;
-  bool wipes_ = false;  // a read that has succeeded may not have written all of its buffer
-  bool has_more_ = false;
+  bool wipes_ = false;         // a read that has succeeded may not have written all of its buffer
   uint64_t opened_bytes_ = 0;  // of the message at delivered_, the first ones
   uint64_t most_reading_bytes_ = 0;
   uint64_t reading_bytes_ = 0;  // of the messages from delivered_ to reading_

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "transport/framing/batch.h"
-#include "transport/framing/seal.h"
 #include "transport/framing/large_line.h"
+#include "transport/framing/seal.h"
 #include "transport/sim/sim_fixture.h"
 #include "transport/testing/post.h"
 

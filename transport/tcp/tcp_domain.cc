@@ -136,18 +136,36 @@ int TcpDomain::ReceiveReady(int budget) {
   return done;
 }
 
+void TcpDomain::SendSmall() {
+  parts_.links.RetryIf([](const TcpLink& link) { return !link.has_transfers(); });
+}
+
+void TcpDomain::SendInTurn() {
+  bool has_sent = false;  // one goes on in each turn, whatever else has been sent in it
+  parts_.links.RetryIf([&](const TcpLink& link) {
+    if (!link.has_transfers()) return true;
+    if (has_sent && !parts_.turn.may_send()) return false;
+    has_sent = true;
+    return true;
+  });
+}
+
 int TcpDomain::Poll(int budget) {
   parts_.turn.Begin();
+  if (parts_.links.has_retries()) SendSmall();
   TcpLink* const likely = parts_.likely.get();
   int done = likely != nullptr && LookAt(likely) ? 1 : 0;
-  if (done == 0 || --turns_to_look_ <= 0 || parts_.turn.received_bytes() >= kMuchBytes) {
+  if (done == 0 || --turns_to_look_ <= 0 || parts_.turn.received_bytes() >= kBytesToLookAtAll) {
     turns_to_look_ = kLooksBetween;
     LookAtAll();
+    // It has had its turn, unless it is gone: others come before it.
+    if (done != 0 && parts_.likely.get() == likely && parts_.ready.IsLinked(likely)) {
+      parts_.ready.Remove(likely);
+      parts_.ready.PushBack(likely);
+    }
   }
   if (!parts_.ready.empty()) done += ReceiveReady(budget);
-  if (parts_.links.has_retries()) {
-    parts_.links.RetryWhile([this] { return parts_.turn.may_send(); });
-  }
+  if (parts_.links.has_retries()) SendInTurn();
   if (parts_.links.has_events()) [[unlikely]]
     done += parts_.links.DeliverEvents();
   if (parts_.slots.has_news() || parts_.operations.has_news()) [[unlikely]] {

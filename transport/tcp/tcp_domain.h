@@ -1,10 +1,11 @@
 // The domain of tcp links: which sockets to look at, and when.
 //
-// A turn (Poll()) sends what waits, reads the sockets that have something, sends what came of that,
-// and tells handlers. A look at a socket and a look at all of them (epoll(7)) are a system call
-// each. So the link that most likely brings something next (TcpLikelyLink) is read at once in every
-// turn, and as long as it has something the others are asked for only every kLooksBetween turns.
-// Where many links bring something unasked there is none, so that nobody is read in vain.
+// A turn (Poll()) sends what is small, reads sockets that have something, sends what came of that
+// and more of large transfers, and tells handlers; tcp_turn.h bounds what it moves. A look at a
+// socket and a look at all of them (epoll(7)) are a system call each. So the link that most likely
+// brings something next (TcpLikelyLink) is read at once in every turn, and as long as it has
+// something the others are asked for only every kLooksBetween turns. Where many links bring
+// something unasked there is none, so that nobody is read in vain.
 //
 // For each message that arrives at a watched socket the kernel enters it into epoll's list, which
 // both processors then write to: a tenth of a round trip. So a link that has been near for
@@ -63,12 +64,15 @@ class TcpDomain final : public LinkDomain {
   // In turns in which the likely link has something: so long others wait. A look at all is a system
   // call, a quarter of one for each turn; with more, what is left of it is not worth the waiting.
   static constexpr int kLooksBetween = 4;
-  // ... unless it has brought so many bytes, which take as long as several looks.
-  static constexpr uint64_t kMuchBytes = 16 << 10;
+  // In bytes: when it has brought so many in a turn, which takes as long as several looks, all
+  // others are looked at in that turn.
+  static constexpr uint64_t kBytesToLookAtAll = 16 << 10;
 
   bool LookAt(TcpLink* link);
   void LookAtAll();
   int ReceiveReady(int budget);
+  void SendSmall();
+  void SendInTurn();
 
   PathInfo path_;
   const Descriptor epoll_;

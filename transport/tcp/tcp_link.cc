@@ -330,21 +330,16 @@ absl::Status TcpLink::Send(const SendSlot& slot, uint32_t bytes) {
     return life_.CheckUp();
   }
   output_.AddBatch(taken, bytes);
-  Pump();
+  Pump(parts_->turn.may_send() ? parts_->turn.most_bytes(this) : 0);
   return absl::OkStatus();
 }
 
-void TcpLink::Pump() {
-  if (output_.has_transfers() && !parts_->turn.may_send()) [[unlikely]]
-    return parts_->links.ScheduleRetry(this);
-  Retry();
-}
-
-void TcpLink::Retry() {
+// Of large transfers about `most_bytes`.
+void TcpLink::Pump(uint64_t most_bytes) {
   if (!writable_) return;
   parts_->likely.OnSent(this);
-  const TcpOutput::Result result = output_.Pump(
-      socket_.get(), tls_ == nullptr ? nullptr : &*tls_->stream, parts_->turn.most_bytes(this));
+  const TcpOutput::Result result =
+      output_.Pump(socket_.get(), tls_ == nullptr ? nullptr : &*tls_->stream, most_bytes);
   parts_->turn.OnSent(this, output_.pumped_bytes());
   switch (result) {
     case TcpOutput::Result::kDone:
@@ -366,6 +361,8 @@ void TcpLink::Retry() {
     parts_->links.ScheduleEvent(this);
   }
 }
+
+void TcpLink::Retry() { Pump(parts_->turn.most_bytes(this)); }
 
 absl::Status TcpLink::Check(const Transfer& transfer) const {
   WEFT_RETURN_IF_ERROR(CheckTransfer(transfer));

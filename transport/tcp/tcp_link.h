@@ -101,6 +101,8 @@ class TcpLink final : public Link,
   int Receive();
   // Sends what waits.
   void Retry();
+  // That is more than what leaves at once: it goes on in turn with others.
+  bool has_transfers() const { return output_.has_transfers(); }
   void DeliverEvent();
   // Others are used now (TcpRecentLinks).
   void GoCold();
@@ -142,7 +144,7 @@ class TcpLink final : public Link,
   void Fail(const absl::Status& why);
   void Close();
   void EndAll(absl::Status why);
-  void Pump();
+  void Pump(uint64_t most_bytes);
   void OnDialed();
   int OnWelcome();
   int OnNothing(ssize_t count);

@@ -56,7 +56,7 @@ void TcpOutput::Clear() {
   for (uint32_t i = 0; i < count_; ++i) {
     if (piece(i).slot != nullptr) slots_->Give(piece(i).slot);
   }
-  first_ = count_ = writes_ahead_ = ordered_ahead_ = 0;
+  first_ = count_ = writes_ahead_ = ordered_ahead_ = writes_left_ = 0;
   small_.clear();
   small_begin_ = 0;
   batches_ = ranges_owed_ = 0;
@@ -101,7 +101,9 @@ void TcpOutput::AddWrite(TcpOperation* operation) {
       small_bytes() < kMaxCopiedBytes) {
     AppendWrites(operation);
   }
-  if (operation->current != nullptr) line.PushBack(operation);
+  if (operation->current == nullptr) return;
+  line.PushBack(operation);
+  ++writes_left_;
 }
 
 // Copies what small transfers write, from the current one on, into small frames.
@@ -186,9 +188,14 @@ TcpOperation* TcpOutput::NextWrite() {
   return unordered;
 }
 
+uint64_t TcpOutput::ahead_bytes() const {
+  uint64_t bytes = 0;
+  for (uint32_t i = has_begun() ? 1 : 0; i < count_; ++i) bytes += piece(i).body_left;
+  return bytes;
+}
+
 void TcpOutput::MakePieces(uint64_t most_bytes) {
-  while (ahead() < kPiecesAhead && ahead() * uint64_t{kPieceBytes} < most_bytes &&
-         small_bytes() < kMaxCopiedBytes) {
+  while (ahead() < kPiecesAhead && ahead_bytes() < most_bytes && small_bytes() < kMaxCopiedBytes) {
     TcpOperation* const write = NextWrite();
     if (!answer_list_.empty() && (answers_turn_ || write == nullptr)) {
       answers_turn_ = false;
@@ -213,7 +220,7 @@ TcpOutput::Piece* TcpOutput::NewPiece(TcpFrameKind kind, uint8_t flags, uint32_t
 
 void TcpOutput::MakePieceOf(TcpOperation* operation) {
   if (ahead() == 0) AppendWrites(operation);
-  if (operation->current == nullptr) return decltype(line_)::Remove(operation);
+  if (operation->current == nullptr) return ForgetWrite(operation);
   const TcpOperation& record = *operation->current;
   const uint64_t at = operation->moved;
   const auto bytes =
@@ -234,7 +241,7 @@ void TcpOutput::MakePieceOf(TcpOperation* operation) {
   made->ends_write = last;
   ++writes_ahead_;
   if (operation->in_order) ++ordered_ahead_;
-  if (last) decltype(line_)::Remove(operation);
+  if (last) ForgetWrite(operation);
 }
 
 void TcpOutput::MakePieceOf(TcpAnswer* answer) {
@@ -325,7 +332,7 @@ void TcpOutput::OnRegionGone(uint64_t key) {
 
 // --- sending -------------------------------------------------------------------------------------
 
-TcpOutput::Plan TcpOutput::Gather(iovec* iovecs) {
+TcpOutput::Plan TcpOutput::Gather(iovec* iovecs, bool with_pieces) {
   Plan plan;
   const auto add = [&](const std::byte* data, uint64_t bytes) {
     if (bytes > 0) iovecs[plan.iovecs++] = {const_cast<std::byte*>(data), bytes};
@@ -349,6 +356,7 @@ TcpOutput::Plan TcpOutput::Gather(iovec* iovecs) {
   };
   plan.batches_first = ordered_ahead_ == 0;
   if (plan.batches_first) add_batches();
+  if (!with_pieces) return plan;
   for (uint32_t i = has_begun() ? 1 : 0; i < count_; ++i) {
     StoreLe32(piece(i).head + 8, sequence++);
     add_piece(piece(i));
@@ -445,11 +453,11 @@ TcpOutput::Result TcpOutput::Pump(int socket, TlsStream* tls, uint64_t most_byte
   pumped_bytes_ = 0;
   if (tls != nullptr && !tls->Flush()) [[unlikely]]
     return Result::kBlocked;
-  while (pumped_bytes_ < most_bytes) {
+  do {
     if (ahead() == 0) MakePieces(most_bytes);
     iovec iovecs[kMaxIovecs];
-    const Plan plan = Gather(iovecs);
-    if (plan.iovecs == 0) return Result::kDone;
+    const Plan plan = Gather(iovecs, /*with_pieces=*/most_bytes > 0);
+    if (plan.iovecs == 0) return empty() ? Result::kDone : Result::kMore;
     const ssize_t result =
         tls == nullptr ? SendPieces(socket, iovecs, plan.iovecs) : tls->Write(iovecs, plan.iovecs);
     if (result < 0) {
@@ -467,7 +475,7 @@ TcpOutput::Result TcpOutput::Pump(int socket, TlsStream* tls, uint64_t most_byte
     if (tls != nullptr && tls->unsent() > 0) [[unlikely]]
       return Result::kBlocked;
     if (empty()) return Result::kDone;
-  }
+  } while (pumped_bytes_ < most_bytes);
   return Result::kMore;
 }
 

@@ -61,9 +61,8 @@ class TcpOutput final : public TcpRegionUser {
  public:
   // Made ahead.
   static constexpr uint32_t kPiecesAhead = 8;
-  // What the fastest transfers gave to the kernel at one time: with 512 KiB they were a quarter
-  // slower, with 128 KiB half as fast (over loopback: the receiver's processor then does more of
-  // the kernel's work).
+  // What the fastest transfers gave to the kernel at one time: over loopback they were a quarter
+  // slower with 512 KiB, and half as fast with 128 KiB (docs/performance_log.md).
   static constexpr uint64_t kMostPumpBytes = kPiecesAhead * kPieceBytes;
   // Of small frames. What a peer makes this side owe it is bounded by kMaxRangesOfLink: ends of 16
   // bytes for each, and requests of 40. A payload is copied into a small frame while there are
@@ -99,8 +98,8 @@ class TcpOutput final : public TcpRegionUser {
   // The kernel has all of it that the peer needs to carry it out: not, perhaps, its padding.
   bool HasLeft(const TcpOperation& operation) const { return operation.sent_at <= small_sent_; }
 
-  // By `tls`, if the link has it. Of large transfers about `most_bytes`, of which a system call
-  // takes as much as it can.
+  // By `tls`, if the link has it. Batches, small frames and what has begun leave, and about
+  // `most_bytes` of large transfers; of these 0: they wait, and kMore is returned.
   Result Pump(int socket, TlsStream* tls = nullptr, uint64_t most_bytes = kMostPumpBytes);
   int error() const { return error_; }
   uint64_t pumped_bytes() const { return pumped_bytes_; }  // by the last one
@@ -111,8 +110,8 @@ class TcpOutput final : public TcpRegionUser {
   }
   size_t small_bytes() const { return small_.size() - small_begin_; }
   uint32_t batches() const { return batches_; }
-  // Of a large transfer, which goes on in turn with others.
-  bool has_transfers() const { return ahead() > 0 || !answer_list_.empty() || !unordered_.empty(); }
+  // There is something that waits while Pump() is given no bytes.
+  bool has_transfers() const { return ahead() > 0 || writes_left_ > 0 || !answer_list_.empty(); }
   // Ranges that the peer reads, and has not got.
   uint32_t ranges_owed() const { return ranges_owed_; }
   // From here on to the end of this: what large transfers alone touch.
@@ -163,6 +162,11 @@ class TcpOutput final : public TcpRegionUser {
   }
   void MakePieces(uint64_t most_bytes);
   void MakePieceOf(TcpOperation* operation);
+  // All of it has a piece, or has been copied.
+  void ForgetWrite(TcpOperation* operation) {
+    decltype(line_)::Remove(operation);
+    --writes_left_;
+  }
   void MakePieceOf(TcpAnswer* answer);
   Piece* NewPiece(TcpFrameKind kind, uint8_t flags, uint32_t length, uint32_t operation);
   Piece& piece(uint32_t i) { return pieces_[(first_ + i) % pieces_.size()]; }
@@ -174,7 +178,8 @@ class TcpOutput final : public TcpRegionUser {
   void Refuse(uint32_t number);
   void EndAnswer(TcpAnswer* answer, bool refused);
   void Forget(TcpAnswer* answer);
-  Plan Gather(iovec* iovecs);
+  uint64_t ahead_bytes() const;
+  Plan Gather(iovec* iovecs, bool with_pieces);
   void Sent(uint64_t bytes, const Plan& plan);
   void SendPiece(uint64_t* bytes);
   void SendSmall(uint64_t* bytes);
@@ -190,6 +195,7 @@ class TcpOutput final : public TcpRegionUser {
   int error_ = 0;
   uint64_t pumped_bytes_ = 0;
   uint64_t writes_posted_ = 0;
+  uint32_t writes_left_ = 0;  // in line_ and unordered_
 
   uint32_t first_ = 0;  // of pieces_
   uint32_t count_ = 0;

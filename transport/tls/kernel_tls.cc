@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 #include "core/process_wide.h"
 #include "core/secret.h"
@@ -66,19 +67,18 @@ absl::Status Connect(Descriptor* client, Descriptor* server) {
   return absl::OkStatus();
 }
 
-absl::Status NotOffered(const absl::Status& why) {
-  // The last one: 127.0.0.1 is no address of this host (EADDRNOTAVAIL).
-  const bool may_pass =
-      absl::IsResourceExhausted(why) || absl::IsUnavailable(why) || absl::IsFailedPrecondition(why);
+// What the kernel answers is its answer for as long as this process lives, but for want of memory.
+absl::Status NotOffered(int error, std::string_view what) {
+  const bool may_pass = error == ENOBUFS || error == ENOMEM;
   return {may_pass ? absl::StatusCode::kUnavailable : absl::StatusCode::kUnimplemented,
-          why.message()};
+          StatusFromErrno(error, what).message()};
 }
 
 absl::Status Try() {
   Descriptor ends[2];
   if (const absl::Status connected = Connect(&ends[0], &ends[1]); !connected.ok()) {
-    return NotOffered(
-        Annotate(connected, "no connection over 127.0.0.1 to try the kernel's TLS with"));
+    return absl::UnavailableError(
+        StrCat("no connection over 127.0.0.1 to try the kernel's TLS with: ", connected.message()));
   }
   for (const Descriptor& end : ends) {
     const int error = AttachKernelTls(end.get());
@@ -88,7 +88,7 @@ absl::Status Try() {
           "first asked for it (modprobe tls)");
     }
     if (error != 0) {
-      return NotOffered(StatusFromErrno(error, "the kernel's TLS cannot be used here"));
+      return NotOffered(error, "the kernel's TLS cannot be used here");
     }
   }
   TlsRecordKey key;
@@ -96,7 +96,7 @@ absl::Status Try() {
   for (const KernelTlsSide side : {KernelTlsSide::kOut, KernelTlsSide::kIn}) {
     const int fd = ends[side == KernelTlsSide::kOut ? 0 : 1].get();
     if (const int error = GiveKernelTlsKey(fd, side, key); error != 0) {
-      return NotOffered(StatusFromErrno(error, "this kernel's TLS has no TLS 1.3 with AES-GCM"));
+      return NotOffered(error, "this kernel's TLS has no TLS 1.3 with AES-GCM");
     }
     const int error = GiveKernelTlsKey(fd, side, key);
     if (error == EBUSY) {
@@ -104,7 +104,7 @@ absl::Status Try() {
           "this kernel's TLS takes no new key on an open socket (Linux 6.14 does)");
     }
     if (error != 0) {
-      return NotOffered(StatusFromErrno(error, "this kernel's TLS takes no new key"));
+      return NotOffered(error, "this kernel's TLS takes no new key");
     }
   }
   return absl::OkStatus();

@@ -357,7 +357,7 @@ bool TlsCredentials::LookAtFiles() {
   static_assert(std::tuple_size_v<decltype(stamps_)> == std::size(files));
   bool changed = false;
   for (size_t i = 0; i < std::size(files); ++i) {
-    if (!files[i]->empty() && HasChanged(*files[i], &stamps_[i])) changed = true;
+    if (!files[i]->empty() && LookForChange(*files[i], &stamps_[i])) changed = true;
   }
   return changed;
 }
@@ -373,6 +373,8 @@ ssl_ctx_st* TlsCredentials::Context(uint64_t now_ns) {
   if (!changed && !is_old) return context_.get();
   Texts texts;
   const absl::Status status = Read(&texts);
+  // What does not come of what stands there may pass: it is read again.
+  if (!status.ok() && !absl::IsInvalidArgument(status)) stamps_ = {};
   absl::StatusOr<Digest> read = status.ok() ? absl::StatusOr<Digest>(DigestOf(texts)) : status;
   // Files that cannot be used are not tried again before they change.
   if (read == read_ && !is_old) return context_.get();

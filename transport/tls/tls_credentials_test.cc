@@ -265,7 +265,7 @@ TEST_F(TlsReloadTest, AChangeRightBehindAnotherIsSeen) {
   EXPECT_TRUE(log_.empty());
 }
 
-// The kernel says who opens a file. Where the machine has stood still for a second the file is not
+// The kernel says who opens a file. Where the machine has stood still for two seconds the file is not
 // young any more, and it is tried again.
 TEST_F(TlsReloadTest, AFileThatHasJustChangedIsReadAgain) {
   const Descriptor watch(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
