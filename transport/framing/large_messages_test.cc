@@ -137,6 +137,21 @@ TEST_F(LargeMessagesTest, WhatHasComeByTwoConnectionsIsDeliveredInTurns) {
   another_.Stop();
 }
 
+// What a read copies as it is posted takes this turn's time.
+TEST_F(LargeMessagesTest, CopiesAreMadeAPieceAtATime) {
+  link_.result = Posted::kDone;
+  for (uint64_t id = 0; id < 3; ++id) ASSERT_TRUE(Offer(id, kLargePieceBytes));
+  EXPECT_EQ(advances_, 1) << "the others are not read yet";
+  large_.AdvanceReads();
+  EXPECT_EQ(delivered_.size(), 1u);
+  EXPECT_EQ(advances_, 2);
+  large_.AdvanceReads();
+  EXPECT_EQ(delivered_.size(), 1u) << "it is not its turn";
+  large_.OnLineTurn();
+  large_.OnLineTurn();
+  EXPECT_EQ(delivered_.size(), 3u);
+}
+
 TEST_F(LargeMessagesTest, WhatIsNotMuchIsDeliveredInOneTurn) {
   for (uint64_t id = 0; id < 3; ++id) ASSERT_TRUE(Offer(id, kLargePieceBytes / 2));
   for (const uint64_t id : {1, 2, 0}) link_.posted[id]->OnComplete(absl::OkStatus());

@@ -25,6 +25,7 @@ void LargeReceiver::Start(FramingDomain* domain, Link* link, uint64_t client, Se
   client_ = client;
   seal_ = seal;
   offered_ = reading_ = delivered_ = done_ = 0;
+  reads_at_once_ = false;
   reading_bytes_ = opened_bytes_ = 0;
   const TransferTable transfers = TransfersOf(domain->links().path().kind);
   most_reading_bytes_ = transfers.fetched_bytes;
@@ -77,6 +78,15 @@ void LargeReceiver::OnTimer() {
                                      " bytes and not let them be read within ",
                                      TransferTimeNs(patience_.timeout_ns, bytes) / kNsPerMs,
                                      " ms (LinkOptions::transfer_timeout_ns)")));
+}
+
+// Reads that take time go on side by side. Copies only take it from this turn: a piece at a time.
+bool LargeReceiver::MayRead(uint64_t bytes) const {
+  if (reading_bytes_ == 0) return true;
+  const uint64_t most_bytes =
+      reads_at_once_ ? std::min<uint64_t>(most_reading_bytes_, domain_->large_piece_bytes())
+                     : most_reading_bytes_;
+  return reading_bytes_ < most_bytes && bytes <= most_bytes - reading_bytes_;
 }
 
 void LargeReceiver::PostPossibleReads() {
@@ -139,7 +149,7 @@ bool LargeReceiver::PostRead(Incoming& incoming) {
   const absl::StatusOr<Posted> posted =
       link_->Post(TransferKind::kRead, absl::MakeConstSpan(&read, 1), &incoming);
   if (posted.ok()) {
-    incoming.read = *posted == Posted::kDone;
+    incoming.read = reads_at_once_ = *posted == Posted::kDone;
     if (incoming.read) host_->OnReadDone();
     return true;
   }

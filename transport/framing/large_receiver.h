@@ -115,10 +115,7 @@ class LargeReceiver : private LargeClaim, private Timer {
 
   // LargeClaim: the buffer is for the message at reading_.
   void OnBuffer(LargeBuffer* buffer) override;
-  bool MayRead(uint64_t bytes) const {
-    return reading_bytes_ == 0 ||
-           (reading_bytes_ < most_reading_bytes_ && bytes <= most_reading_bytes_ - reading_bytes_);
-  }
+  bool MayRead(uint64_t bytes) const;
   void OnTimer() override;
   void PostReads();
   void PostPossibleReads();
@@ -140,6 +137,7 @@ class LargeReceiver : private LargeClaim, private Timer {
   bool wipes_ = false;         // a read that has succeeded may not have written all of its buffer
   uint64_t opened_bytes_ = 0;  // of the message at delivered_, the first ones
   uint64_t most_reading_bytes_ = 0;
+  bool reads_at_once_ = false;  // a read is over when it is posted: it is a copy of this side's
   uint64_t reading_bytes_ = 0;  // of the messages from delivered_ to reading_
   uint64_t offered_ = 0;
   uint64_t reading_ = 0;
