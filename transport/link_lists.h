@@ -64,26 +64,10 @@ class LinkLists {
   bool has_retries() const { return !retries_.empty(); }
   // Tries again what is scheduled, once for each link.
   void Retry() {
-    RetryIf([](Link&) { return true; });
-  }
-  // The same for those for which may_go(link) is true. The others are the first ones next time, in
-  // their order.
-  template <class MayGo>
-  void RetryIf(MayGo&& may_go) {
-    const bool had_more_to_do = std::exchange(more_to_do_, false);
+    more_to_do_ = false;
     IntrusiveList<Link, LinkRetryTag> now;
-    IntrusiveList<Link, LinkRetryTag> left;
     now.SpliceBack(retries_);
-    while (Link* const link = now.PopFront()) {
-      if (may_go(*link)) {
-        link->Retry();
-      } else {
-        left.PushBack(link);
-      }
-    }
-    if (!left.empty() && had_more_to_do) more_to_do_ = true;
-    left.SpliceBack(retries_);
-    retries_.SpliceBack(left);
+    while (Link* const link = now.PopFront()) link->Retry();
   }
   // Whether ready(link) is true for a link that is scheduled.
   template <class Ready>

@@ -96,19 +96,6 @@ TEST_F(LinkListsTest, WhatIsScheduledMeanwhileComesNextTime) {
   EXPECT_FALSE(lists_.has_retries() || lists_.more_to_do());
 }
 
-TEST_F(LinkListsTest, WhoMayNotGoIsBeforeThoseWhoWentNextTime) {
-  a_->when_told = [this] { lists_.ScheduleRetry(a_.get()); };
-  for (ListedLink* const link : {a_.get(), b_.get(), c_.get()}) lists_.ScheduleRetry(link);
-  lists_.NoteMoreToDo();
-  lists_.RetryIf([this](ListedLink& link) { return &link == a_.get(); });
-  EXPECT_EQ(TakeTold(), Told{"a retry"});
-  EXPECT_TRUE(lists_.more_to_do()) << "it may be of those that did not go";
-  lists_.Retry();
-  EXPECT_EQ(TakeTold(), (Told{"b retry", "c retry", "a retry"}));
-  EXPECT_FALSE(lists_.more_to_do());
-  a_->when_told = nullptr;
-}
-
 TEST_F(LinkListsTest, OnlyLinksThatAreUpHearOfRoom) {
   b_->is_up = false;
   lists_.TellSlotsFree();

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "core/status.h"
@@ -35,9 +36,10 @@ absl::StatusOr<std::string> ReadRegularFile(const std::string& path, size_t most
   if (!S_ISREG(found.st_mode)) {
     return absl::InvalidArgumentError(StrCat(name, " is no regular file"));
   }
-  // One more than it has, and all that it may have where it does not say (/proc), or grows.
-  const size_t has_bytes = static_cast<size_t>(found.st_size);
-  const size_t room = has_bytes == 0 || has_bytes > most_bytes ? most_bytes + 1 : has_bytes + 1;
+  // One more than it has; and what it has where it does not say so (/proc), or grows.
+  constexpr size_t kUsualBytes = 4096;
+  const size_t has_bytes = found.st_size > 0 ? static_cast<size_t>(found.st_size) : kUsualBytes;
+  const size_t room = std::min(has_bytes, most_bytes) + 1;
   absl::StatusOr<std::string> text = ReadFile(file.get(), room, StrCat("read ", name));
   if (text.ok() && text->size() == room && room <= most_bytes) {
     ::lseek(file.get(), 0, SEEK_SET);

@@ -55,7 +55,11 @@ class ConnectionTable final : public BatchSink {
   // Tells owners and handlers what the last Poll() of the domains, or calls of their users, have
   // brought about: link up, broken, close requested, writable. Connections may be ended and
   // deleted inside. Returns how many had something.
-  int RunEvents() { return with_events_.empty() ? 0 : RunRaised(); }
+  int RunEvents() {
+    ++turns_;
+    return with_events_.empty() ? 0 : RunRaised();
+  }
+  uint64_t turns() const { return turns_; }  // of RunEvents()
   bool has_events() const { return !with_events_.empty(); }
   // RunEvents() or FlushAll() have something to do.
   bool has_work() const { return has_events() || !to_flush_.empty(); }
@@ -108,6 +112,7 @@ class ConnectionTable final : public BatchSink {
   uint32_t size_ = 0;
   FlushList to_flush_;
   IntrusiveList<FramedConnection, EventTag> with_events_;
+  uint64_t turns_ = 0;
   Stats stats_;
 };
 

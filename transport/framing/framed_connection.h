@@ -172,6 +172,7 @@ class FramedConnection final : public Connection,
   void OnLargeFailed(const absl::Status& why) override { Break(why); }
   void AdvanceReadsSoon() override { Raise(kAdvanceReads); }
   void LineTurnSoon() override { Raise(kLineTurn); }
+  uint64_t Turn() const override { return table_->turns(); }
   void EndOverdueSoon() override { Raise(kLeasesOverdue); }
   uint64_t client() const override { return path().client; }
   void SendGrant(ByteSpan grant) override { owner_->SendGrant(*this, grant); }

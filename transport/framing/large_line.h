@@ -7,15 +7,17 @@
 //   Join() -> waits -> is first: OnFirst(), then its piece in a turn -> Yield() to the end, or
 //   Leave()
 //
-// While the line is empty a piece does not wait: it is sealed when the turn ends in which it was
-// written, opened and delivered when it has come. Who has had it joins the line, and so do those
-// who come in the same turn, whose pieces follow, one in a turn.
+// While the line is empty, and none has been done in this turn, a piece does not wait: it is sealed
+// when the turn ends in which it was written, opened and delivered when it has come. Who has had it
+// joins the line, and so do those who come in the same turn, whose pieces follow, one in a turn.
 //
 // Threads: one engine's. Lifetime: outlives its members, each of which leaves before it goes.
 // Errors: none. Invariants: the first member, and no other, has been told so.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <utility>
 
 #include "core/intrusive_list.h"
 
@@ -33,9 +35,8 @@ class LargeLine {
  public:
   class Member : public ListNode<LargeLineTag> {
    public:
-    // It does a piece in the next Transport::Poll(), or, where other events of its connection are
-    // told in this one, behind these. Called by Join(), and where another member makes room for it:
-    // nothing of the line is to be called inside.
+    // It does a piece, if Use() lets it, in this Transport::Poll() or the next. Called by Join(),
+    // and where another member makes room for it: nothing of the line is to be called inside.
     virtual void OnFirst() = 0;
 
    protected:
@@ -43,6 +44,8 @@ class LargeLine {
   };
 
   bool empty() const { return members_.empty(); }
+  // `turn`: another number in each turn. False: a piece has been done in this one.
+  bool Use(uint64_t turn) { return std::exchange(used_turn_, turn) != turn; }
   bool Has(const Member* member) const { return members_.IsLinked(member); }
   bool IsFirst(const Member* member) const { return members_.Front() == member; }
 
@@ -67,6 +70,7 @@ class LargeLine {
 
  private:
   IntrusiveList<Member, LargeLineTag> members_;
+  uint64_t used_turn_ = ~uint64_t{0};
 };
 
 }  // namespace weft

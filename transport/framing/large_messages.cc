@@ -105,14 +105,14 @@ void LargeMessages::FlushDue() {
   batches_.FlushAtTurnsEnd();
 }
 
-// Who finds the line empty has its piece at once. It stands there all the same, so that whoever
-// comes in the same turn waits for the next one.
+// Who is the first of a turn has its piece at once. It stands in the line all the same, behind
+// which those that come later wait.
 bool LargeMessages::TakesTurn() {
-  LargeLine& line = domain_->large_line();
-  const bool is_free = line.empty();
   if (!batches_.open()) return false;  // who is shut would not take its turn
+  LargeLine& line = domain_->large_line();
+  const bool is_first = line.empty() && line.Use(host_->Turn());
   line.Join(this);
-  return is_free;
+  return is_first;
 }
 
 void LargeMessages::AppendDue() {
@@ -136,6 +136,8 @@ void LargeMessages::AppendDue() {
 void LargeMessages::OnLineTurn() {
   LargeLine& line = domain_->large_line();
   if (!line.IsFirst(this)) return;
+  if (!sender_.has_unsealed() && !receiver_.has_read()) return line.Leave(this);
+  if (!line.Use(host_->Turn())) return host_->LineTurnSoon();
   opened_last_ = receiver_.has_read() && !(opened_last_ && sender_.has_unsealed());
   if (opened_last_) {
     receiver_.DeliverInTurn();

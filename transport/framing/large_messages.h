@@ -45,6 +45,8 @@ class LargeMessages final : private LargeSender::Host,
     virtual void AdvanceReadsSoon() = 0;
     // OnLineTurn() soon, from Transport::Poll().
     virtual void LineTurnSoon() = 0;
+    // Another number in each turn.
+    virtual uint64_t Turn() const = 0;
     // A message that was promised, by either side, cannot be moved.
     virtual void OnLargeFailed(const absl::Status& why) = 0;
 

@@ -1,5 +1,7 @@
 #include "transport/framing/large_messages.h"
 
+#include <functional>
+
 #include "transport/framing/testing/parts_test.h"
 
 namespace weft {
@@ -52,10 +54,17 @@ class LargeMessagesTest : public PartsTest,
     return large_.Commit(bytes, &is_large_);
   }
 
+  void LineTurn(LargeMessages& large) {
+    ++turn_;
+    large.OnLineTurn();
+  }
+
   bool is_large_ = false;
+  std::function<void()> on_delivered_;
   int advances_ = 0;
   int rooms_ = 0;
   int line_turns_ = 0;  // asked for
+  uint64_t turn_ = 0;
   std::vector<size_t> delivered_;
   std::vector<std::byte> last_;
   absl::Status failed_;
@@ -67,10 +76,12 @@ class LargeMessagesTest : public PartsTest,
   void OnLargeMessage(ByteSpan message, uint64_t) override {
     delivered_.push_back(message.size());
     last_.assign(message.begin(), message.end());
+    if (on_delivered_) on_delivered_();
   }
   void OnRoom() override { ++rooms_; }
   void AdvanceReadsSoon() override { ++advances_; }
   void LineTurnSoon() override { ++line_turns_; }
+  uint64_t Turn() const override { return turn_; }
   void OnLargeFailed(const absl::Status& why) override {
     failed_ = why;
     sender_.Shut();  // as a connection does
@@ -111,10 +122,11 @@ TEST_F(LargeMessagesTest, WhatHasComeTogetherIsDeliveredInTurns) {
     EXPECT_EQ(line_turns_, static_cast<int>(turn));
     large_.AdvanceReads();  // which is not its turn
     EXPECT_EQ(delivered_.size(), turn);
-    large_.OnLineTurn();
+    LineTurn(large_);
     EXPECT_EQ(delivered_.size(), turn + 1);
   }
   EXPECT_EQ(line_turns_, static_cast<int>(kMessages) - 1) << "it has left the line";
+  ++turn_;
   ASSERT_TRUE(Offer(kMessages, kLargePieceBytes));
   link_.posted.back()->OnComplete(absl::OkStatus());
   EXPECT_EQ(delivered_.size(), kMessages + 1) << "while the line is empty nobody waits";
@@ -128,11 +140,30 @@ TEST_F(LargeMessagesTest, WhatHasComeByTwoConnectionsIsDeliveredInTurns) {
   ASSERT_TRUE(another_.OnOffer({FrameKind::kLargeOffer, ByteSpan(payload)}));
   for (Operation* const read : link_.posted) read->OnComplete(absl::OkStatus());
   EXPECT_EQ(delivered_, std::vector<size_t>{kLargeBytes});
-  another_.OnLineTurn();  // which is not its turn
+  LineTurn(another_);  // which is not its turn
   EXPECT_EQ(delivered_.size(), 1u);
-  large_.OnLineTurn();
-  another_.OnLineTurn();
+  LineTurn(large_);
+  LineTurn(another_);
   EXPECT_EQ(delivered_, (std::vector<size_t>{kLargeBytes, kLargeBytes + 1}));
+  another_.Cease();
+  another_.Stop();
+}
+
+// Connections whose handlers close them (for what they were sent makes no sense, or their seal is
+// broken) each found the line empty, one behind the other in one turn.
+TEST_F(LargeMessagesTest, WhoIsClosedByItsMessageMakesNoRoomForAnotherInTheSameTurn) {
+  another_.Start(&framing_, &link_, /*client=*/1);
+  on_delivered_ = [this] { large_.LeaveLine(); };  // as a connection that closes
+  ASSERT_TRUE(Offer(0, kLargeBytes));
+  std::byte payload[LargeOffer::kBytes];
+  EncodeLargeOffer(payload, {/*id=*/0, /*key=*/7, /*offset=*/0, kLargeBytes + 1});
+  ASSERT_TRUE(another_.OnOffer({FrameKind::kLargeOffer, ByteSpan(payload)}));
+  for (Operation* const read : link_.posted) read->OnComplete(absl::OkStatus());
+  EXPECT_EQ(delivered_, std::vector<size_t>{kLargeBytes});
+  another_.OnLineTurn();
+  EXPECT_EQ(delivered_.size(), 1u) << "in the same turn";
+  LineTurn(another_);
+  EXPECT_EQ(delivered_.size(), 2u);
   another_.Cease();
   another_.Stop();
 }
@@ -147,8 +178,8 @@ TEST_F(LargeMessagesTest, CopiesAreMadeAPieceAtATime) {
   EXPECT_EQ(advances_, 2);
   large_.AdvanceReads();
   EXPECT_EQ(delivered_.size(), 1u) << "it is not its turn";
-  large_.OnLineTurn();
-  large_.OnLineTurn();
+  LineTurn(large_);
+  LineTurn(large_);
   EXPECT_EQ(delivered_.size(), 3u);
 }
 
@@ -156,7 +187,7 @@ TEST_F(LargeMessagesTest, WhatIsNotMuchIsDeliveredInOneTurn) {
   for (uint64_t id = 0; id < 3; ++id) ASSERT_TRUE(Offer(id, kLargePieceBytes / 2));
   for (const uint64_t id : {1, 2, 0}) link_.posted[id]->OnComplete(absl::OkStatus());
   EXPECT_EQ(delivered_.size(), 2u);
-  large_.OnLineTurn();
+  LineTurn(large_);
   EXPECT_EQ(delivered_.size(), 3u);
 }
 
@@ -215,7 +246,7 @@ TEST_F(LargeMessagesTest, WhatAnAnswerLeavesOutIsNotWhatTheBufferHadBefore) {
     ASSERT_TRUE(Offer(id, kLargeBytes));
     if (id == 0) std::fill(link_.reads[0].begin(), link_.reads[0].end(), std::byte{7});
     link_.posted[id]->OnComplete(absl::OkStatus());
-    large_.OnLineTurn();
+    LineTurn(large_);
   }
   ASSERT_EQ(link_.reads[0].data(), link_.reads[1].data()) << "the same buffer";
   EXPECT_EQ(last_, std::vector<std::byte>(kLargeBytes));
@@ -362,10 +393,10 @@ TEST_F(SealedLargeMessagesTest, MoreThanAPieceIsSealedInTurns) {
   EndTurn();
   EXPECT_TRUE(link_.sent.empty());
   EXPECT_EQ(line_turns_, 1);
-  large_.OnLineTurn();
+  LineTurn(large_);
   EXPECT_EQ(line_turns_, 2);
   EXPECT_FALSE(large_.has_due());
-  large_.OnLineTurn();
+  LineTurn(large_);
   EXPECT_EQ(line_turns_, 2) << "it is done";
   EndTurn();
   EXPECT_EQ(link_.sent.size(), 1u);
@@ -379,10 +410,10 @@ TEST_F(SealedLargeMessagesTest, MoreThanAPieceIsOpenedInTurnsAndNothingBehindItB
   ASSERT_TRUE(OfferSealed(1));
   link_.posted[1]->OnComplete(absl::OkStatus());
   EXPECT_EQ(line_turns_, 1);
-  large_.OnLineTurn();
+  LineTurn(large_);
   large_.AdvanceReads();
   EXPECT_TRUE(delivered_.empty());
-  large_.OnLineTurn();
+  LineTurn(large_);
   EXPECT_EQ(delivered_, (std::vector<size_t>{kBytes, kLargeBytes}));
   EXPECT_EQ(line_turns_, 2) << "it is done";
   EXPECT_EQ(last_, std::vector<std::byte>(kLargeBytes, std::byte{'p'}));
@@ -393,7 +424,7 @@ TEST_F(SealedLargeMessagesTest, NothingOfAMessageIsDeliveredThatIsChangedInItsFi
   link_.reads[0][0] ^= std::byte{1};
   link_.posted[0]->OnComplete(absl::OkStatus());
   EXPECT_TRUE(failed_.ok());
-  large_.OnLineTurn();
+  LineTurn(large_);
   EXPECT_TRUE(absl::IsDataLoss(failed_)) << failed_;
   EXPECT_TRUE(delivered_.empty());
 }
@@ -407,12 +438,12 @@ TEST_F(SealedLargeMessagesTest, SealingAndOpeningTakeTurns) {
   EndTurn();
   // Two pieces are left to open, and three to seal.
   for (const size_t delivered : {0, 0, 1, 1}) {
-    large_.OnLineTurn();
+    LineTurn(large_);
     EXPECT_EQ(delivered_.size(), delivered);
   }
   EndTurn();
   EXPECT_FALSE(Done(0)) << "it is not sealed yet";
-  large_.OnLineTurn();
+  LineTurn(large_);
   EndTurn();
   EXPECT_TRUE(Done(0));
 }

@@ -229,6 +229,50 @@ TEST_F(SealedTest, OthersHaveTheirTurnsWhileALargeMessageIsSealedAndOpened) {
   EXPECT_EQ(server->received[0], message);
 }
 
+class LargeLineTest : public SimTest {
+ protected:
+  LargeLineTest() : SimTest(AtOnce()) { Listen("db"); }
+
+  static SimOptions AtOnce() {
+    SimOptions options;
+    options.done_at_once_percent = 100;  // as over shm: what is read tells of itself by an event
+    return options;
+  }
+};
+
+// A connection that was told of anything else in the turn had its piece as soon as the one before
+// it had left the line: one message more from each, and all had theirs in one turn.
+TEST_F(LargeLineTest, OneHasAPieceInATurnWhateverElseTheOthersAreToldIn) {
+  constexpr int kPairs = 4;
+  constexpr size_t kBytes = 8180;  // more than a batch takes; two of them are read at one time
+  std::vector<std::pair<Endpoint*, Endpoint*>> pairs;
+  for (int i = 0; i < kPairs; ++i) pairs.push_back(Pair("app", "db"));
+  network_->Settle();
+  network_->Freeze("db");  // its turns are taken by hand
+  for (const uint64_t number : {1, 2}) {
+    for (const auto& [client, server] : pairs) {
+      ASSERT_TRUE(client->TrySend(Pattern(number, kBytes)).ok());
+      client->connection().Flush();
+      ASSERT_EQ(client->connection().stats().large_sent, number);
+    }
+    network_->RunFor(kNsPerMs);
+  }
+  const auto have_received = [&pairs] {
+    return std::count_if(pairs.begin(), pairs.end(),
+                         [](const auto& pair) { return pair.second->received_count > 0; });
+  };
+  Engine& db = network_->Node("db");
+  db.Poll(kPairs);  // the first offers of all
+  ASSERT_EQ(have_received(), 1);
+  db.Poll(kPairs);  // the second ones
+  EXPECT_LE(have_received(), 2);
+  network_->Thaw("db");
+  ASSERT_TRUE(Run([&pairs] {
+    return std::all_of(pairs.begin(), pairs.end(),
+                       [](const auto& pair) { return pair.second->received_count == 2; });
+  }));
+}
+
 class OnlySealedTest : public SimTest {
  protected:
   OnlySealedTest() : SimTest(Sealed(/*only=*/true)) { Listen("db"); }

@@ -136,25 +136,25 @@ int TcpDomain::ReceiveReady(int budget) {
   return done;
 }
 
-void TcpDomain::SendSmall() {
-  parts_.links.RetryIf([](const TcpLink& link) { return !link.has_transfers(); });
-}
-
+// One link at least, whatever else has been sent in this turn. Those that did not have their turn
+// are before those that had it.
 void TcpDomain::SendInTurn() {
-  bool has_sent = false;  // one goes on in each turn, whatever else has been sent in it
-  parts_.links.RetryIf([&](const TcpLink& link) {
-    if (!link.has_transfers()) return true;
-    if (has_sent && !parts_.turn.may_send()) return false;
-    has_sent = true;
-    return true;
-  });
+  IntrusiveList<TcpLink, TcpInTurnTag> now;
+  now.SpliceBack(parts_.in_turn);
+  do {
+    now.PopFront()->GoOn();
+  } while (!now.empty() && parts_.turn.may_send());
+  now.SpliceBack(parts_.in_turn);
+  parts_.in_turn.SpliceBack(now);
 }
 
 int TcpDomain::Poll(int budget) {
   parts_.turn.Begin();
-  if (parts_.links.has_retries()) SendSmall();
+  if (parts_.links.has_retries()) parts_.links.Retry();
   TcpLink* const likely = parts_.likely.get();
-  int done = likely != nullptr && LookAt(likely) ? 1 : 0;
+  // Where it has brought so much that there is more it stands among the others.
+  const bool is_first = likely != nullptr && !parts_.ready.IsLinked(likely);
+  int done = is_first && LookAt(likely) ? 1 : 0;
   if (done == 0 || --turns_to_look_ <= 0 || parts_.turn.received_bytes() >= kBytesToLookAtAll) {
     turns_to_look_ = kLooksBetween;
     LookAtAll();
@@ -165,7 +165,8 @@ int TcpDomain::Poll(int budget) {
     }
   }
   if (!parts_.ready.empty()) done += ReceiveReady(budget);
-  if (parts_.links.has_retries()) SendInTurn();
+  if (parts_.links.has_retries()) parts_.links.Retry();
+  if (!parts_.in_turn.empty()) SendInTurn();
   if (parts_.links.has_events()) [[unlikely]]
     done += parts_.links.DeliverEvents();
   if (parts_.slots.has_news() || parts_.operations.has_news()) [[unlikely]] {
@@ -179,7 +180,7 @@ int TcpDomain::Poll(int budget) {
 bool TcpDomain::Arm() {
   const auto has_work = [this] {
     return parts_.links.has_retries() || parts_.links.has_events() || !parts_.ready.empty() ||
-           parts_.slots.has_news() || parts_.operations.has_news();
+           !parts_.in_turn.empty() || parts_.slots.has_news() || parts_.operations.has_news();
   };
   if (has_work()) return false;
   parts_.likely.Watch();  // what has come by it the descriptor tells of now, as of all others

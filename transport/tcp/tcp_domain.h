@@ -71,7 +71,6 @@ class TcpDomain final : public LinkDomain {
   bool LookAt(TcpLink* link);
   void LookAtAll();
   int ReceiveReady(int budget);
-  void SendSmall();
   void SendInTurn();
 
   PathInfo path_;

@@ -286,6 +286,7 @@ void TcpLink::Close() {
   output_.Clear();
   writable_ = false;
   ListNode<TcpReadyTag>::Unlink();
+  ListNode<TcpInTurnTag>::Unlink();
   ListNode<TcpAwaitTag>::Unlink();
   parts_->likely.Forget(this);
   parts_->turn.Forget(this);
@@ -330,7 +331,8 @@ absl::Status TcpLink::Send(const SendSlot& slot, uint32_t bytes) {
     return life_.CheckUp();
   }
   output_.AddBatch(taken, bytes);
-  Pump(parts_->turn.may_send() ? parts_->turn.most_bytes(this) : 0);
+  // Who is alone takes no turn of others, whatever he sends of his transfers beside the batch.
+  Pump(parts_->turn.is_alone(this) && parts_->turn.may_send() ? TcpOutput::kMostPumpBytes : 0);
   return absl::OkStatus();
 }
 
@@ -350,7 +352,11 @@ void TcpLink::Pump(uint64_t most_bytes) {
       Watch();
       break;
     case TcpOutput::Result::kMore:
-      parts_->links.ScheduleRetry(this);
+      if (!output_.has_transfers()) {
+        parts_->links.ScheduleRetry(this);
+      } else if (!ListNode<TcpInTurnTag>::linked()) {
+        parts_->in_turn.PushBack(this);
+      }
       break;
     case TcpOutput::Result::kBroken:
       return Fail(tls_ != nullptr ? tls_->stream->error() : SocketError(output_.error()));
@@ -362,7 +368,7 @@ void TcpLink::Pump(uint64_t most_bytes) {
   }
 }
 
-void TcpLink::Retry() { Pump(parts_->turn.most_bytes(this)); }
+void TcpLink::GoOn() { Pump(parts_->turn.most_bytes(this)); }
 
 absl::Status TcpLink::Check(const Transfer& transfer) const {
   WEFT_RETURN_IF_ERROR(CheckTransfer(transfer));

@@ -57,6 +57,7 @@ namespace weft {
 
 struct TcpParts;
 struct TcpReadyTag;
+struct TcpInTurnTag;
 struct TcpAwaitTag;
 struct TcpRecentTag;
 
@@ -64,6 +65,7 @@ class TcpLink final : public Link,
                       public InHugePageArena,
                       public LinkNodes,
                       public ListNode<TcpReadyTag>,
+                      public ListNode<TcpInTurnTag>,
                       public ListNode<TcpAwaitTag>,
                       public ListNode<TcpRecentTag> {
  public:
@@ -99,10 +101,10 @@ class TcpLink final : public Link,
   // Reads what there is, once. Returns how much came of it; 0: there was nothing. It is in the
   // domain's list of ready links where there may be more. `this` may be gone then.
   int Receive();
-  // Sends what waits.
-  void Retry();
-  // That is more than what leaves at once: it goes on in turn with others.
-  bool has_transfers() const { return output_.has_transfers(); }
+  // Sends what is small, and takes a place among those that go on in turn if there is more.
+  void Retry() { Pump(/*most_bytes=*/0); }
+  // Sends more of its large transfers.
+  void GoOn();
   void DeliverEvent();
   // Others are used now (TcpRecentLinks).
   void GoCold();

@@ -1,6 +1,7 @@
-// What the links of a tcp domain move in one turn of the engine: some hundred KiB, whatever they
-// have, so that the turn is short. Batches, and what is as small, do not wait for the large
-// transfers of anybody; these go on by turns, and each waits the longer the more of them there are.
+// What the links of a tcp domain move of large transfers in one turn of the engine: some hundred
+// KiB, whatever they have, so that the turn is short. Batches, and what is as small, do not wait
+// for the large transfers of anybody; these go on by turns, and each waits the longer the more
+// there are.
 //
 // A link that is alone sends TcpOutput::kMostPumpBytes of a large transfer at a time, which is the
 // fastest. It is alone when it has moved kAloneBytes since any other link has moved something;
@@ -42,9 +43,10 @@ class TcpTurn {
   uint64_t received_bytes() const { return received_bytes_; }
   bool may_receive() const { return received_bytes_ < kMostBytes; }
   bool may_send() const { return sent_bytes_ < kMostBytes; }
+  bool is_alone(const void* link) const { return mover_ == link && moved_bytes_ >= kAloneBytes; }
   // Of a large transfer, at one time.
   uint64_t most_bytes(const void* link) const {
-    return mover_ == link && moved_bytes_ >= kAloneBytes ? TcpOutput::kMostPumpBytes : kSharedBytes;
+    return is_alone(link) ? TcpOutput::kMostPumpBytes : kSharedBytes;
   }
 
  private:
