@@ -35,6 +35,9 @@ class LargeMessagesTest : public PartsTest,
     large_.Start(&framing_, &link_, /*client=*/0);
   }
   bool Offer(uint64_t id, uint64_t length, uint64_t offset = 0) {
+    return OfferTo(large_, id, length, offset);
+  }
+  bool OfferTo(LargeMessages& to, uint64_t id, uint64_t length, uint64_t offset = 0) {
     std::byte payload[LargeOffer::kBytes];
     LargeOffer offer;
     offer.id = id;
@@ -42,7 +45,14 @@ class LargeMessagesTest : public PartsTest,
     offer.key = 7;
     offer.offset = offset;
     EncodeLargeOffer(payload, offer);
-    return large_.OnOffer({FrameKind::kLargeOffer, ByteSpan(payload)});
+    return to.OnOffer({FrameKind::kLargeOffer, ByteSpan(payload)});
+  }
+  // A message for each connection has come, that for `large_` first.
+  void BringOneToEach() {
+    another_.Start(&framing_, &link_, /*client=*/1);
+    ASSERT_TRUE(Offer(0, kLargeBytes));
+    ASSERT_TRUE(OfferTo(another_, 0, kLargeBytes + 1));
+    for (Operation* const read : link_.posted) read->OnComplete(absl::OkStatus());
   }
   bool Done(uint64_t id) {
     std::byte payload[LargeDone::kBytes];
@@ -133,12 +143,7 @@ TEST_F(LargeMessagesTest, WhatHasComeTogetherIsDeliveredInTurns) {
 }
 
 TEST_F(LargeMessagesTest, WhatHasComeByTwoConnectionsIsDeliveredInTurns) {
-  another_.Start(&framing_, &link_, /*client=*/1);
-  ASSERT_TRUE(Offer(0, kLargeBytes));
-  std::byte payload[LargeOffer::kBytes];
-  EncodeLargeOffer(payload, {/*id=*/0, /*key=*/7, /*offset=*/0, kLargeBytes + 1});
-  ASSERT_TRUE(another_.OnOffer({FrameKind::kLargeOffer, ByteSpan(payload)}));
-  for (Operation* const read : link_.posted) read->OnComplete(absl::OkStatus());
+  BringOneToEach();
   EXPECT_EQ(delivered_, std::vector<size_t>{kLargeBytes});
   LineTurn(another_);  // which is not its turn
   EXPECT_EQ(delivered_.size(), 1u);
@@ -152,13 +157,8 @@ TEST_F(LargeMessagesTest, WhatHasComeByTwoConnectionsIsDeliveredInTurns) {
 // Connections whose handlers close them (for what they were sent makes no sense, or their seal is
 // broken) each found the line empty, one behind the other in one turn.
 TEST_F(LargeMessagesTest, WhoIsClosedByItsMessageMakesNoRoomForAnotherInTheSameTurn) {
-  another_.Start(&framing_, &link_, /*client=*/1);
   on_delivered_ = [this] { large_.LeaveLine(); };  // as a connection that closes
-  ASSERT_TRUE(Offer(0, kLargeBytes));
-  std::byte payload[LargeOffer::kBytes];
-  EncodeLargeOffer(payload, {/*id=*/0, /*key=*/7, /*offset=*/0, kLargeBytes + 1});
-  ASSERT_TRUE(another_.OnOffer({FrameKind::kLargeOffer, ByteSpan(payload)}));
-  for (Operation* const read : link_.posted) read->OnComplete(absl::OkStatus());
+  BringOneToEach();
   EXPECT_EQ(delivered_, std::vector<size_t>{kLargeBytes});
   another_.OnLineTurn();
   EXPECT_EQ(delivered_.size(), 1u) << "in the same turn";
@@ -253,9 +253,7 @@ TEST_F(LargeMessagesTest, WhatAnAnswerLeavesOutIsNotWhatTheBufferHadBefore) {
   // And of another client's connection.
   std::fill(link_.reads[1].begin(), link_.reads[1].end(), std::byte{7});
   another_.Start(&framing_, &link_, /*client=*/1);
-  std::byte payload[LargeOffer::kBytes];
-  EncodeLargeOffer(payload, {/*id=*/0, /*key=*/7, /*offset=*/0, kLargeBytes});
-  ASSERT_TRUE(another_.OnOffer({FrameKind::kLargeOffer, ByteSpan(payload)}));
+  ASSERT_TRUE(OfferTo(another_, 0, kLargeBytes));
   link_.posted[2]->OnComplete(absl::OkStatus());
   ASSERT_EQ(link_.reads[1].data(), link_.reads[2].data()) << "the same buffer still";
   EXPECT_EQ(last_, std::vector<std::byte>(kLargeBytes));

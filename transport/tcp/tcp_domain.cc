@@ -40,6 +40,18 @@ absl::Status CheckOptions(const TcpOptions& options) {
   return absl::OkStatus();
 }
 
+// take(link) is the turn of the first of `line`; where it is true the next one has its turn as
+// well. Those that did not have theirs are before those that come again.
+template <class Tag, class Take>
+void TakeTurns(IntrusiveList<TcpLink, Tag>* line, Take&& take) {
+  IntrusiveList<TcpLink, Tag> now;
+  now.SpliceBack(*line);
+  while (!now.empty() && take(now.PopFront())) {
+  }
+  now.SpliceBack(*line);
+  line->SpliceBack(now);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenTcpDomain(const TcpOptions& options) {
@@ -123,29 +135,20 @@ void TcpDomain::LookAtAll() {
 }
 
 int TcpDomain::ReceiveReady(int budget) {
-  IntrusiveList<TcpLink, TcpReadyTag> now;
-  now.SpliceBack(parts_.ready);
   int done = 0;
   // One at least: the likely link, which came before these, may bring as much as a turn takes.
-  do {
-    done += now.PopFront()->Receive();
-  } while (done < budget && parts_.turn.may_receive() && !now.empty());
-  // Those that did not have their turn are before those that had it.
-  now.SpliceBack(parts_.ready);
-  parts_.ready.SpliceBack(now);
+  TakeTurns(&parts_.ready, [&](TcpLink* link) {
+    done += link->Receive();
+    return done < budget && parts_.turn.may_receive();
+  });
   return done;
 }
 
-// One link at least, whatever else has been sent in this turn. Those that did not have their turn
-// are before those that had it.
 void TcpDomain::SendInTurn() {
-  IntrusiveList<TcpLink, TcpInTurnTag> now;
-  now.SpliceBack(parts_.in_turn);
-  do {
-    now.PopFront()->GoOn();
-  } while (!now.empty() && parts_.turn.may_send());
-  now.SpliceBack(parts_.in_turn);
-  parts_.in_turn.SpliceBack(now);
+  TakeTurns(&parts_.in_turn, [&](TcpLink* link) {
+    link->GoOn();
+    return parts_.turn.may_send();
+  });
 }
 
 int TcpDomain::Poll(int budget) {
