@@ -4,14 +4,11 @@
 
 #include <cerrno>
 #include <cstring>
-#include <deque>
-#include <mutex>
-#include <thread>
 #include <utility>
 
 #include "core/check.h"
-#include "core/fork_guard.h"
 #include "core/process_wide.h"
+#include "core/side_thread.h"
 #include "core/status.h"
 #include "transport/memory_file.h"
 
@@ -22,45 +19,15 @@ constexpr size_t kMaxDescriptors = 253;  // of one message: the kernel's SCM_MAX
 // A few messages full of them. A process has 1,024 descriptors at least, commonly.
 constexpr size_t kMaxWaiting = 512;
 
-// Closes descriptors on a thread of its own, in line.
-class Closer {
- public:
-  // Its thread may outlive static objects.
-  static Closer& Get() {
-    static constinit ProcessWide<Closer> closer;
-    return closer.Get();
-  }
+// What strangers have sent is closed there.
+SideThread& Closer() {
+  static constinit ProcessWide<SideThread> closer;
+  return closer.Get();
+}
 
-  void Take(Descriptor descriptor) {
-    const std::lock_guard lock(mutex_);
-    if (std::exchange(forks_, ForkCount()) != ForkCount()) running_ = false;  // not in this process
-    waiting_.push_back(std::move(descriptor));
-    if (!std::exchange(running_, true)) std::thread([this] { Run(); }).detach();
-  }
-  bool full() {
-    const std::lock_guard lock(mutex_);
-    return waiting_.size() >= kMaxWaiting;
-  }
-
- private:
-  // Ends when nothing is left. What is being closed stays in line: it counts.
-  void Run() {
-    std::unique_lock lock(mutex_);
-    while (!waiting_.empty()) {
-      const int descriptor = waiting_.front().Release();
-      lock.unlock();
-      Descriptor(descriptor).Reset();
-      lock.lock();
-      waiting_.pop_front();
-    }
-    running_ = false;
-  }
-
-  ProcessMutex mutex_;
-  std::deque<Descriptor> waiting_;  // guarded by mutex_
-  bool running_ = false;            // guarded by mutex_
-  uint32_t forks_ = ForkCount();    // guarded by mutex_
-};
+void CloseAside(Descriptor descriptor) {
+  Closer().Bring([descriptor = std::move(descriptor)]() mutable { descriptor.Reset(); });
+}
 
 void TakeAll(msghdr* header, bool (*wants)(const Descriptor&), std::vector<Descriptor>* taken) {
   for (cmsghdr* part = CMSG_FIRSTHDR(header); part != nullptr; part = CMSG_NXTHDR(header, part)) {
@@ -70,7 +37,7 @@ void TakeAll(msghdr* header, bool (*wants)(const Descriptor&), std::vector<Descr
       int number = -1;
       std::memcpy(&number, CMSG_DATA(part) + i * sizeof(int), sizeof(int));
       Descriptor descriptor(number);
-      if (!wants(descriptor)) Closer::Get().Take(std::move(descriptor));
+      if (!wants(descriptor)) CloseAside(std::move(descriptor));
       taken->push_back(std::move(descriptor));
     }
   }
@@ -148,9 +115,9 @@ bool HasUnread(int socket) {
 void HangUp(Descriptor socket) {
   if (!socket.valid()) return;
   ::shutdown(socket.get(), SHUT_RDWR);
-  if (HasUnread(socket.get())) Closer::Get().Take(std::move(socket));
+  if (HasUnread(socket.get())) CloseAside(std::move(socket));
 }
 
-bool ForeignDescriptorsPileUp() { return Closer::Get().full(); }
+bool ForeignDescriptorsPileUp() { return Closer().waiting() >= kMaxWaiting; }
 
 }  // namespace weft
