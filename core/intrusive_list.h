@@ -168,4 +168,17 @@ class IntrusiveList {
   Node head_;  // Before the first and after the last element.
 };
 
+// take(element) is the turn of the first one in line; where it is true the next one has its turn as
+// well. Each has one turn at most: whoever is put in line meanwhile waits for the next call, and
+// those that did not have their turn in this one are before him.
+template <class T, class Tag, class Take>
+void TakeTurns(IntrusiveList<T, Tag>* line, Take&& take) {
+  IntrusiveList<T, Tag> now;
+  now.SpliceBack(*line);
+  while (!now.empty() && take(now.PopFront())) {
+  }
+  now.SpliceBack(*line);
+  line->SpliceBack(now);
+}
+
 }  // namespace weft

@@ -1,5 +1,5 @@
 // The links of one domain, and which of them wait for what: for another try of what the provider
-// has refused, or for their handler to hear their news.
+// has refused, for their turn to move large transfers, or for their handler to hear their news.
 //
 // A Link derives from LinkNodes, and has
 //
@@ -22,13 +22,18 @@ namespace weft {
 
 struct LinkMemberTag;
 struct LinkRetryTag;
+struct LinkTurnTag;
 struct LinkEventTag;
 
 // A link's places in the lists of its domain.
-struct LinkNodes : ListNode<LinkMemberTag>, ListNode<LinkRetryTag>, ListNode<LinkEventTag> {
+struct LinkNodes : ListNode<LinkMemberTag>,
+                   ListNode<LinkRetryTag>,
+                   ListNode<LinkTurnTag>,
+                   ListNode<LinkEventTag> {
   // Nothing is tried again, and nobody hears of it any more.
   void ForgetDuties() {
     ListNode<LinkRetryTag>::Unlink();
+    ListNode<LinkTurnTag>::Unlink();
     ListNode<LinkEventTag>::Unlink();
   }
 };
@@ -54,17 +59,13 @@ class LinkLists {
     for (Link& link : members_) visit(link);
   }
 
-  // `link` has works that the provider has refused, or that wait for the next turn.
+  // `link` has works that the provider has refused.
   void ScheduleRetry(Link* link) {
     if (!retries_.IsLinked(link)) retries_.PushBack(link);
   }
-  // Of these some wait for the next turn, not for the provider.
-  void NoteMoreToDo() { more_to_do_ = true; }
-  bool more_to_do() const { return more_to_do_; }
   bool has_retries() const { return !retries_.empty(); }
   // Tries again what is scheduled, once for each link.
   void Retry() {
-    more_to_do_ = false;
     IntrusiveList<Link, LinkRetryTag> now;
     now.SpliceBack(retries_);
     while (Link* const link = now.PopFront()) link->Retry();
@@ -76,6 +77,17 @@ class LinkLists {
       if (ready(link)) return true;
     }
     return false;
+  }
+
+  // `link` has a large transfer that goes on when others have had their turn.
+  void AwaitTurn(Link* link) {
+    if (!in_turn_.IsLinked(link)) in_turn_.PushBack(link);
+  }
+  bool has_turns() const { return !in_turn_.empty(); }
+  // take(link), the longest waiting link first, for as long as it is true. Each has one turn.
+  template <class Take>
+  void GiveTurns(Take&& take) {
+    TakeTurns(&in_turn_, std::forward<Take>(take));
   }
 
   // `link` has news for its handler.
@@ -106,8 +118,8 @@ class LinkLists {
   LinkDomainStats* const stats_;
   IntrusiveList<Link, LinkMemberTag> members_;
   IntrusiveList<Link, LinkRetryTag> retries_;
+  IntrusiveList<Link, LinkTurnTag> in_turn_;
   IntrusiveList<Link, LinkEventTag> events_;
-  bool more_to_do_ = false;
 };
 
 }  // namespace weft

@@ -22,6 +22,7 @@ class ListedLink final : public LinkNodes, private LinkHandler {
 
   bool up() const { return is_up; }
   LinkHandler* handler() { return this; }
+  const std::string& name() const { return name_; }
   void Retry() { Note("retry"); }
   void DeliverEvent() { Note("event"); }
 
@@ -81,19 +82,43 @@ TEST_F(LinkListsTest, WhatIsScheduledTwiceComesOnce) {
 }
 
 TEST_F(LinkListsTest, WhatIsScheduledMeanwhileComesNextTime) {
-  a_->when_told = [this] {
-    lists_.ScheduleRetry(a_.get());
-    lists_.NoteMoreToDo();
-  };
-  lists_.NoteMoreToDo();
+  a_->when_told = [this] { lists_.ScheduleRetry(a_.get()); };
   lists_.ScheduleRetry(a_.get());
   lists_.Retry();
   EXPECT_EQ(TakeTold(), Told{"a retry"});
-  EXPECT_TRUE(lists_.has_retries() && lists_.more_to_do());
+  EXPECT_TRUE(lists_.has_retries());
   a_->when_told = nullptr;
   lists_.Retry();
   EXPECT_EQ(TakeTold(), Told{"a retry"});
-  EXPECT_FALSE(lists_.has_retries() || lists_.more_to_do());
+  EXPECT_FALSE(lists_.has_retries());
+}
+
+// Whoever comes first again and again keeps nobody from his turn.
+TEST_F(LinkListsTest, ThoseThatHadNoTurnAreBeforeThoseThatComeAgain) {
+  Told turns;
+  int left = 0;
+  const auto take = [&](ListedLink* link) {
+    turns.push_back(link->name());
+    lists_.AwaitTurn(link);
+    lists_.AwaitTurn(link);  // it is there once
+    return --left > 0;
+  };
+  for (ListedLink* link : {a_.get(), b_.get(), c_.get()}) lists_.AwaitTurn(link);
+  for (int i = 0; i < 3; ++i) {
+    left = 2;
+    lists_.GiveTurns(take);
+  }
+  EXPECT_EQ(turns, (Told{"a", "b", "c", "a", "b", "c"}));
+  left = 10;
+  lists_.GiveTurns(take);
+  EXPECT_EQ(turns.size(), 9u) << "one turn each";
+  a_->ForgetDuties();
+  b_.reset();
+  turns.clear();
+  left = 10;
+  lists_.GiveTurns(take);
+  EXPECT_EQ(turns, Told{"c"});
+  EXPECT_TRUE(lists_.has_turns());
 }
 
 TEST_F(LinkListsTest, OnlyLinksThatAreUpHearOfRoom) {

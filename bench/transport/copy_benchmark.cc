@@ -26,7 +26,9 @@ void Copy(benchmark::State& state, bool is_read, const CopyWays& ways) {
   const MappedMemory memory = *MappedMemory::Map(kBytes, options);
   const uint64_t key = *table.NewKey();
   table.Publish(key, memory.bytes(), Access::kRemoteReadWrite);
-  const auto peer = *PeerRegions::Open(static_cast<std::byte*>(shared), pins.get(), getpid(), ways);
+  OldMappings old_mappings;
+  const auto peer = *PeerRegions::Open(static_cast<std::byte*>(shared), pins.get(), getpid(), ways,
+                                       &old_mappings);
   std::vector<std::byte> here(kBytes);
   const auto bytes = static_cast<uint64_t>(state.range(0));
   uint64_t offset = 0;

@@ -110,6 +110,8 @@ int NetworkTransport::Poll(int budget, uint64_t) {
   const int done = domains_.Poll(budget);
   if (!HasNews()) [[likely]]
     return done;
+  // Replies to what has come do not wait for what may take longer: large messages have their turn.
+  table_.FlushAll();
   return done + TellNews();
 }
 
@@ -119,7 +121,7 @@ bool NetworkTransport::HasNews() const {
 }
 
 int NetworkTransport::TellNews() {
-  const int done = table_.RunEvents() + tls_.line().RunTurn() + RunReady();
+  const int done = table_.RunEvents(*context_.engine.clock) + tls_.line().RunTurn() + RunReady();
   DeleteRetired();
   return done;
 }

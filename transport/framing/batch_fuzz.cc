@@ -154,7 +154,7 @@ class World final : private ConnectionOwner {
     by_ = domain_.handler;
     link_ = domain_.link;
     by_->OnLinkUp();
-    if (!late) table_.RunEvents();
+    if (!late) table_.RunEvents(clock_);
     region_ = domain_.Register(memory_, Access::kRemoteReadWrite).value();
   }
   // Paths that come to nothing, as a peer's hello may have it, or the host.
@@ -229,7 +229,7 @@ class World final : private ConnectionOwner {
   }
 
   void EndTurn() {
-    table_.RunEvents();
+    table_.RunEvents(clock_);
     table_.FlushAll();
   }
   void CheckInvariants() {

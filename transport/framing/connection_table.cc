@@ -18,12 +18,14 @@ ConnectionTable::ConnectionTable(uint32_t capacity, ExportTable* exports)
 // Ours: End() removes each connection
 ConnectionTable::~ConnectionTable() { WEFT_CHECK(size_ == 0); }
 
-int ConnectionTable::RunRaised() {
-  // Those raised meanwhile wait for the next turn, so that this always ends.
-  IntrusiveList<FramedConnection, EventTag> now;
-  now.SpliceBack(with_events_);
+int ConnectionTable::RunRaised(const Clock& clock) {
+  const uint64_t begin_ns = clock.NowNs();
   int count = 0;
-  for (; FramedConnection* connection = now.PopFront(); ++count) connection->RunEvents();
+  TakeTurns(&with_events_, [&](FramedConnection* connection) {
+    connection->RunEvents();
+    ++count;
+    return clock.NowNs() - begin_ns < kMostNs;
+  });
   return count;
 }
 

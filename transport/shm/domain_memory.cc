@@ -75,16 +75,16 @@ int DomainMemory::Show() {
 }
 
 PeerDomain::PeerDomain(const PeerDomainKey& key, const FilePlace& table, SealedMemory memory,
-                       const CopyWays& ways)
+                       const CopyWays& ways, OldMappings* old)
     : key_(key),
       memory_(std::move(memory)),
-      table_file_(key.process_id, MemoryFile::Peers::kOnlyRead),
+      table_file_(key.process_id, old, MemoryFile::Peers::kOnlyRead),
       regions_status_(absl::UnimplementedError(
           "the file of the peer's table of regions cannot be opened: see the container's rights")) {
   if (const std::byte* const found = table_file_.Find(table, RegionTable::kBytes);
       found != nullptr) {
     absl::StatusOr<std::unique_ptr<PeerRegions>> regions =
-        PeerRegions::Open(found, &shared()->pins, key.process_id, ways);
+        PeerRegions::Open(found, &shared()->pins, key.process_id, ways, old);
     regions_status_ = regions.status();
     if (regions.ok()) regions_ = *std::move(regions);
   }
@@ -111,7 +111,7 @@ absl::StatusOr<std::shared_ptr<PeerDomain>> PeerDomains::Open(int descriptor, in
       reinterpret_cast<const SharedDomainMemory*>(memory.data())->magic.load() != kMagic) {
     return absl::InvalidArgumentError("a peer's memory for its domain has another layout");
   }
-  auto peer = std::make_shared<PeerDomain>(key, table, std::move(memory), ways_);
+  auto peer = std::make_shared<PeerDomain>(key, table, std::move(memory), ways_, &old_mappings_);
   known_.push_back(peer);
   return peer;
 }

@@ -87,7 +87,7 @@ class PeerDomain {
  public:
   // `table`: as TableOf() says.
   PeerDomain(const PeerDomainKey& key, const FilePlace& table, SealedMemory memory,
-             const CopyWays& ways);
+             const CopyWays& ways, OldMappings* old);
 
   const PeerDomainKey& key() const { return key_; }
   // The byte of the peer's link with that index. REQUIRES: index < kMaxShmLinks.
@@ -111,7 +111,13 @@ class PeerDomain {
 // The peers that links of one domain lead to.
 class PeerDomains {
  public:
-  explicit PeerDomains(const CopyWays& ways) : ways_(ways) {}
+  // `has_old`: as OldMappings.
+  explicit PeerDomains(const CopyWays& ways, bool* has_old = nullptr)
+      : ways_(ways), old_mappings_(has_old) {}
+
+  // What those had mapped that are gone. The peers go before it.
+  OldMappings& old_mappings() { return old_mappings_; }
+  const OldMappings& old_mappings() const { return old_mappings_; }
 
   // Borrows the descriptor. The process is the one that the kernel vouched for.
   absl::StatusOr<std::shared_ptr<PeerDomain>> Open(int descriptor, int32_t process_id,
@@ -119,6 +125,7 @@ class PeerDomains {
 
  private:
   const CopyWays ways_;
+  OldMappings old_mappings_;
   std::vector<std::weak_ptr<PeerDomain>> known_;
 };
 

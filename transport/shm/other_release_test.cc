@@ -111,7 +111,7 @@ TEST_F(OtherReleaseTest, ThatListensIsUnderstood) {
 
 TEST_F(OtherReleaseTest, FindsARegionWhereItHasAlwaysBeen) {
   alignas(64) std::byte bytes[4096] = {};
-  auto region = b_.domain->Register({bytes, sizeof(bytes)}, Access::kRemoteRead).value();
+  auto region = b_.domain->Register({bytes, sizeof(bytes)}, Access::kRemoteReadWrite).value();
   const SealedMemory shown = Shown(b_);
   EXPECT_EQ(Get<uint64_t>(shown, 0), 0x324d4f4454464557u);
   // In the table, whose file the name of that memory tells.
@@ -135,7 +135,7 @@ TEST_F(OtherReleaseTest, FindsARegionWhereItHasAlwaysBeen) {
   EXPECT_EQ(get(uint64_t{}, entry), key);
   EXPECT_EQ(get(uint64_t{}, entry + 8), reinterpret_cast<uintptr_t>(bytes));
   EXPECT_EQ(get(uint64_t{}, entry + 16), sizeof(bytes));
-  EXPECT_EQ(get(uint32_t{}, entry + 24), 1u) << "may be read";
+  EXPECT_EQ(get(uint32_t{}, entry + 24), 3u) << "may be read, and written";
   // Its pin, which the other side has set: the owner waits for it, and not for others.
   const size_t pin = 64 + 8192 + key % 4096 * 64;
   Put<uint32_t>(shown, pin, 1);

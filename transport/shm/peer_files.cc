@@ -95,7 +95,7 @@ PeerFiles::~PeerFiles() {
 }
 
 void PeerFiles::Drop(File* file) {
-  if (file->begin != nullptr) munmap(file->begin, file->bytes);
+  if (file->begin != nullptr) old_->Add(MutableByteSpan(file->begin, file->bytes));
   *file = File();
 }
 

@@ -29,7 +29,8 @@
 // those are looked at for each operation, as they are with system calls. (Who wants to read only
 // says so, which counts where a kernel does not know that seal.)
 //
-// Threads: one engine's. Lifetime: mappings end with it.
+// Threads: one engine's. Lifetime: mappings are not used behind its own, and are unmapped by turns
+// of the engine (old_mappings.h).
 #pragma once
 
 #include <array>
@@ -37,6 +38,7 @@
 #include <cstdint>
 
 #include "transport/memory_file.h"
+#include "transport/shm/old_mappings.h"
 
 namespace weft {
 
@@ -47,9 +49,11 @@ class PeerFiles {
   // Of address space, of which a process has 128 TiB. Tables for what is touched: 0.2 %.
   static constexpr uint64_t kMaxMappedBytes = uint64_t{1} << 40;
 
-  // `process_id`: in this process's own namespace. `use`: kOnlyRead: nothing is mapped for writing.
-  explicit PeerFiles(int32_t process_id, MemoryFile::Peers use = MemoryFile::Peers::kReadAndWrite)
-      : process_id_(process_id), may_write_(use == MemoryFile::Peers::kReadAndWrite) {}
+  // `process_id`: in this process's own namespace. `old`: has what is to be unmapped. `use`:
+  // kOnlyRead: nothing is mapped for writing.
+  PeerFiles(int32_t process_id, OldMappings* old,
+            MemoryFile::Peers use = MemoryFile::Peers::kReadAndWrite)
+      : process_id_(process_id), old_(old), may_write_(use == MemoryFile::Peers::kReadAndWrite) {}
   ~PeerFiles();
   PeerFiles(const PeerFiles&) = delete;
   PeerFiles& operator=(const PeerFiles&) = delete;
@@ -84,9 +88,10 @@ class PeerFiles {
   File* MakeRoom();
   void DropClosed();
   void Map(File* file);
-  static void Drop(File* file);
+  void Drop(File* file);
 
   const int32_t process_id_;
+  OldMappings* const old_;
   const bool may_write_;
   size_t latest_ = 0;
   uint64_t turn_ = 0;

@@ -53,7 +53,8 @@ constexpr uint64_t kHugeBytes = uint64_t{2} << 20;
 
 class PeerFilesTest : public testing::Test {
  protected:
-  PeerFiles files_{getpid()};
+  OldMappings old_;
+  PeerFiles files_{getpid(), &old_};
 };
 
 TEST_F(PeerFilesTest, TheSameMemoryIsSeenThroughTheMapping) {
@@ -74,7 +75,8 @@ TEST_F(PeerFilesTest, HugePagesThatNobodyHasAreNotMapped) {
   const ForgedFile file(uint64_t{1} << 39, F_SEAL_SHRINK, kHuge);
   if (!file.descriptor.valid()) GTEST_SKIP() << "this kernel has no files of huge pages";
   EXPECT_EQ(files_.Find(file.place(), 1), nullptr);
-  EXPECT_EQ(PeerFiles(getpid(), MemoryFile::Peers::kOnlyRead).Find(file.place(), 1), nullptr);
+  EXPECT_EQ(PeerFiles(getpid(), &old_, MemoryFile::Peers::kOnlyRead).Find(file.place(), 1),
+            nullptr);
 }
 
 // Their owner can give them away at any time.
@@ -83,7 +85,8 @@ TEST_F(PeerFilesTest, HugePagesAreNotMappedForWhoOnlyReads) {
   if (!file.descriptor.valid() || files_.Find(file.place(), 1) == nullptr) {
     GTEST_SKIP() << "this host has no free huge page";
   }
-  EXPECT_EQ(PeerFiles(getpid(), MemoryFile::Peers::kOnlyRead).Find(file.place(), 1), nullptr);
+  EXPECT_EQ(PeerFiles(getpid(), &old_, MemoryFile::Peers::kOnlyRead).Find(file.place(), 1),
+            nullptr);
 }
 
 TEST_F(PeerFilesTest, AFileIsMappedOnce) {
@@ -130,7 +133,7 @@ TEST_F(PeerFilesTest, AFileThatPeersMayOnlyReadIsMappedForReading) {
 }
 
 TEST_F(PeerFilesTest, WhoOnlyReadsMapsNothingForWriting) {
-  PeerFiles files(getpid(), MemoryFile::Peers::kOnlyRead);
+  PeerFiles files(getpid(), &old_, MemoryFile::Peers::kOnlyRead);
   const MappedMemory memory = NewMemory();
   std::byte* const there = files.Find(FindFile(memory.bytes()), kBytes);
   ASSERT_NE(there, nullptr);
@@ -164,7 +167,7 @@ TEST_F(PeerFilesTest, ADescriptorThatIsAnotherFileByNowIsRefused) {
 TEST_F(PeerFilesTest, AFileThatCouldBecomeShorterIsRefused) {
   const ForgedFile sealed(kBytes, F_SEAL_SHRINK);
   EXPECT_NE(files_.Find(sealed.place(), kBytes), nullptr);
-  PeerFiles files(getpid());
+  PeerFiles files(getpid(), &old_);
   const ForgedFile unsealed(kBytes, F_SEAL_GROW);
   EXPECT_EQ(files.Find(unsealed.place(), kBytes), nullptr);
 }
@@ -172,7 +175,7 @@ TEST_F(PeerFilesTest, AFileThatCouldBecomeShorterIsRefused) {
 TEST_F(PeerFilesTest, AFileOfImpossibleSizeIsRefused) {
   const ForgedFile huge(uint64_t{1} << 50, F_SEAL_SHRINK);
   EXPECT_EQ(files_.Find(huge.place(), 1), nullptr);
-  PeerFiles files(getpid());
+  PeerFiles files(getpid(), &old_);
   const ForgedFile odd(kBytes + 1, F_SEAL_SHRINK);
   EXPECT_EQ(files.Find(odd.place(), 1), nullptr);
 }
@@ -202,7 +205,7 @@ TEST_F(PeerFilesTest, AnotherUsersProcessOpensNoneOfThem) {
   enum Seen : int { kMapped = 1, kOpened = 2, kCopied = 4, kAsHimself = 8, kCannotBeHim = 16 };
   const auto look = [&] {
     int seen = 0;
-    if (PeerFiles(owner).Find(place, kBytes) != nullptr) seen |= kMapped;
+    if (PeerFiles(owner, &old_).Find(place, kBytes) != nullptr) seen |= kMapped;
     if (Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC)).valid()) seen |= kOpened;
     char byte = 0;
     const iovec to = {&byte, 1};
@@ -230,7 +233,7 @@ TEST_F(PeerFilesTest, AnotherUsersProcessOpensNoneOfThem) {
 }
 
 TEST_F(PeerFilesTest, AProcessThatIsNotThereHasNoFiles) {
-  PeerFiles files(0x3fffffff);
+  PeerFiles files(0x3fffffff, &old_);
   const MappedMemory memory = NewMemory();
   EXPECT_EQ(files.Find(FindFile(memory.bytes()), 1), nullptr);
 }

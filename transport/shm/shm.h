@@ -25,6 +25,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "core/clock.h"
 #include "transport/link.h"
 #include "transport/shm/copy_ways.h"
 
@@ -42,6 +43,8 @@ struct ShmOptions {
   uint32_t max_outstanding_operations = 1024;     // one-sided, in the whole domain; 1..65536
   uint64_t max_pool_bytes = uint64_t{256} << 20;  // rings at most; taken as needed
   CopyWays copies;
+
+  const Clock* clock = &Clock::Real();  // what copies take is counted by it (copy_turn.h)
 };
 
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenShmDomain(const ShmOptions& options);

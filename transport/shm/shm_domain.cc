@@ -41,7 +41,8 @@ ShmDomain::ShmDomain(const ShmOptions& options, std::unique_ptr<DomainMemory> me
       staged_(buffer_ + kMaxRecordBytes),
       operations_(options.max_outstanding_operations),
       joins_(options.max_outstanding_operations),
-      peers_(options.copies),
+      peers_(options.copies, &has_duties_),
+      copy_turn_(options.clock),
       hot_links_(&memory_->ready_flags(), &has_duties_),
       links_(&stats_) {
   path_.kind = PathKind::kShm;
@@ -120,6 +121,11 @@ void ShmDomain::ScheduleRetry(ShmLink* link) {
   has_duties_ = true;
 }
 
+void ShmDomain::AwaitTurn(ShmLink* link) {
+  links_.AwaitTurn(link);
+  has_duties_ = true;
+}
+
 void ShmDomain::ScheduleEvent(ShmLink* link) {
   links_.ScheduleEvent(link);
   has_duties_ = true;
@@ -130,12 +136,16 @@ void ShmDomain::ScheduleEvent(ShmLink* link) {
 // Mostly there is nothing but rings to look into.
 int ShmDomain::Poll(int budget) {
   WEFT_DCHECK(has_duties_ || !AnyDuties());  // Ours: whoever makes a duty says so
+  copy_turn_.Begin();
   if (has_duties_) [[unlikely]]
     return PollAll(budget);
   return hot_links_.Receive(budget);
 }
 
+// What waits for its turn comes first: whoever hears of the end of a copy may ask for another one.
 int ShmDomain::PollAll(int budget) {
+  CopyInTurn();
+  UnmapInTurn();
   int done = DeliverDeferred(budget);
   links_.Retry();
   done += hot_links_.ReceiveAll(budget, [] { Trace(TracePoint::kReadyFlag); });
@@ -148,15 +158,35 @@ int ShmDomain::PollAll(int budget) {
   return done;
 }
 
+void ShmDomain::CopyInTurn() {
+  links_.GiveTurns([this](ShmLink* link) {
+    link->Retry();
+    return copy_turn_.may_copy();
+  });
+}
+
+// Behind the copies, which somebody waits for.
+void ShmDomain::UnmapInTurn() {
+  OldMappings& old = peers_.old_mappings();
+  const auto unmap = [&] {
+    old.UnmapPiece();
+    return !old.empty();
+  };
+  bool more = !old.empty();
+  while (more) more = copy_turn_.Count(unmap) && copy_turn_.may_copy();
+}
+
 bool ShmDomain::AnyDuties() const {
-  return hot_links_.HasDuties() || links_.more_to_do() || operations_ran_out_ ||
-         !deferred_.empty() || links_.has_retries() || links_.has_events();
+  return hot_links_.HasDuties() || links_.has_turns() || operations_ran_out_ ||
+         !deferred_.empty() || links_.has_retries() || links_.has_events() ||
+         !peers_.old_mappings().empty();
 }
 
 // The caller has armed its doorbell. A record that is published from here on rings it; one that was
 // published before is found here, in whichever ring it is.
 bool ShmDomain::Arm() {
-  if (!deferred_.empty() || links_.has_events() || links_.more_to_do() || MayTellRoom()) {
+  if (!deferred_.empty() || links_.has_events() || links_.has_turns() || MayTellRoom() ||
+      !peers_.old_mappings().empty()) {
     return false;
   }
   if (links_.AnyRetry([](ShmLink& link) { return link.CanRetry(); })) return false;

@@ -23,6 +23,7 @@
 #include "transport/link.h"
 #include "transport/link_lists.h"
 #include "transport/operation_join.h"
+#include "transport/shm/copy_turn.h"
 #include "transport/shm/domain_memory.h"
 #include "transport/shm/hot_links.h"
 #include "transport/shm/shm.h"
@@ -75,6 +76,7 @@ class ShmDomain final : public LinkDomain {
   absl::Status Join(ShmLink* link);
   void Leave(ShmLink* link);
   void ScheduleRetry(ShmLink* link);
+  void AwaitTurn(ShmLink* link);
   void ScheduleEvent(ShmLink* link);
   void Defer(ShmOperation* record, const absl::Status& status);
   void CompleteDeferredOf(const ShmLink* link);
@@ -83,6 +85,8 @@ class ShmDomain final : public LinkDomain {
   void Complete(ShmOperation* record);
   bool AnyDuties() const;
   int PollAll(int budget);
+  void CopyInTurn();
+  void UnmapInTurn();
   int DeliverDeferred(int budget);
   bool MayTellRoom() const { return operations_ran_out_ && operations_.room() > 0; }
 
@@ -99,11 +103,12 @@ class ShmDomain final : public LinkDomain {
   // Engine thread only.
   LinkDomainStats stats_;
   ShmOperations operations_;
-  OperationJoins joins_;  // of batches
-  PeerDomains peers_;
+  OperationJoins joins_;        // of batches
+  PeerDomains peers_;           // and what is to be unmapped of those that are gone
   ShmLink* staging_ = nullptr;  // whose slot staged_ is; null: nobody's
   bool has_duties_ = false;     // beside the rings of hot links: AnyDuties() says so, or did
-  uint64_t connections_ = 0;    // that AddSlots() has made room for
+  CopyTurn copy_turn_;
+  uint64_t connections_ = 0;  // that AddSlots() has made room for
   bool operations_ran_out_ = false;
 
   HotLinks<ShmLink> hot_links_;

@@ -13,6 +13,7 @@
 #include "core/status.h"
 #include "core/strings.h"
 #include "transport/doorbell.h"
+#include "transport/shm/copy_turn.h"
 #include "transport/shm/shm_domain.h"
 #include "transport/shm/shm_region.h"
 #include "transport/transfer_check.h"
@@ -20,11 +21,14 @@
 namespace weft {
 namespace {
 
-// What is copied between processes in one turn of the engine, so that other connections do not
-// wait: some 50 us of system calls. Larger operations go on in the next turn.
-constexpr uint64_t kCopyBytesAtOnce = 512 << 10;
-// What is copied inside Post() where memory is mapped: 20 to 50 us, as near as it is.
-constexpr uint64_t kMoveBytesAtOnce = 1 << 20;
+// What one system call copies for a batch whose memory is not mapped: 25 to 60 us.
+constexpr uint64_t kBatchBytesAtOnce = 256 << 10;
+
+uint64_t BytesOf(absl::Span<const Transfer> transfers) {
+  uint64_t bytes = 0;
+  for (const Transfer& transfer : transfers) bytes += transfer.remote.length;
+  return bytes;
+}
 
 }  // namespace
 
@@ -233,7 +237,7 @@ WEFT_COLD absl::Status ShmLink::KeepBatch(uint32_t bytes, const std::byte* data)
   std::memcpy(batch.data.data(), data, bytes);
   batch.bytes = bytes;
   GiveUpSlot();
-  WaitInLine(&batch);
+  WaitInLine(&batch, Progress::kNoRoom);
   return absl::OkStatus();
 }
 
@@ -280,9 +284,16 @@ WEFT_COLD void ShmLink::AwaitRoom() {
   domain_->ScheduleRetry(this);
 }
 
-void ShmLink::WaitInLine(ShmWork* work) {
+// Behind others it goes on when they do.
+void ShmLink::WaitInLine(ShmWork* work, Progress why) {
+  const bool is_first = waiting_.empty();
   waiting_.PushBack(work);
-  domain_->ScheduleRetry(this);
+  if (!is_first) return;
+  if (why == Progress::kNoTime) {
+    domain_->AwaitTurn(this);
+  } else {
+    domain_->ScheduleRetry(this);
+  }
 }
 
 // Takes the work unless it has to wait.
@@ -304,7 +315,7 @@ void ShmLink::Retry() {
   while (progress == Progress::kDone && life_.up() && !waiting_.empty()) {
     ShmWork* const work = waiting_.PopFront();
     progress = Carry(work);
-    if (progress == Progress::kNoRoom || progress == Progress::kMoreToDo) {
+    if (progress == Progress::kNoRoom || progress == Progress::kNoTime) {
       waiting_.PushFront(work);
     } else {
       sent = sent || work->is_send;
@@ -312,7 +323,7 @@ void ShmLink::Retry() {
   }
   if (!life_.up()) return;
   if (sent) TellPeer();
-  if (progress == Progress::kMoreToDo) domain_->links_.NoteMoreToDo();
+  if (progress == Progress::kNoTime) return domain_->AwaitTurn(this);
   if (waiting_.empty() && HasRoom()) {
     writer_.StopWanting();
     life_.handler()->OnSlotsFree();
@@ -403,22 +414,25 @@ void ShmLink::Fill(ShmOperation* record, bool is_read, const Transfer& transfer,
 
 bool ShmLink::MoveNow(TransferKind kind, MutableByteSpan local, const RemoteSpan& remote) {
   WEFT_DCHECK(local.size() == remote.length);  // User: what MoveNow() requires
-  if (remote.length > kMoveBytesAtOnce || !life_.up()) [[unlikely]]
+  if (remote.length > CopyTurn::kPieceBytes || !life_.up()) [[unlikely]]
     return false;
   PeerRegions* const regions = peer_->regions();
-  return regions != nullptr && regions->Move(kind == TransferKind::kRead, local, remote);
+  if (regions == nullptr) return false;
+  const auto move = [&] { return regions->Move(kind == TransferKind::kRead, local, remote); };
+  if (remote.length <= CopyTurn::kSmallBytes) [[likely]]
+    return move();
+  CopyTurn& turn = domain_->copy_turn_;
+  return turn.may_copy() && turn.Count(move);
 }
 
 // Inside the call: by memcpy where all of it is mapped, whatever waits in line, for operations
 // among themselves have no order; else by one system call for all pieces, when nothing waits.
-WEFT_INLINE bool ShmLink::MoveAtOnce(bool is_read, absl::Span<const Transfer> transfers) {
+WEFT_INLINE bool ShmLink::MoveAtOnce(bool is_read, absl::Span<const Transfer> transfers,
+                                     Copied* copied) {
   PeerRegions* const regions = peer_->regions();
   if (regions == nullptr) return false;
-  uint64_t bytes = 0;
-  for (const Transfer& transfer : transfers) {
-    if (transfer.remote.length > kMoveBytesAtOnce - bytes) return false;
-    bytes += transfer.remote.length;
-  }
+  if (BytesOf(transfers) > CopyTurn::kSmallBytes) [[unlikely]]
+    return MoveInTurn(is_read, transfers, copied);
   bool moved = true;
   for (size_t i = 0; i < transfers.size() && moved; ++i) {
     const Transfer& transfer = transfers[i];
@@ -426,9 +440,41 @@ WEFT_INLINE bool ShmLink::MoveAtOnce(bool is_read, absl::Span<const Transfer> tr
     const RemoteSpan& remote = transfer.remote;
     moved = regions->Move(is_read, local.subspan(transfer.local_offset, remote.length), remote);
   }
-  if (moved) return true;
-  return bytes <= kCopyBytesAtOnce && waiting_.empty() &&
-         regions->TransferAtOnce(is_read, transfers);
+  return moved || (waiting_.empty() && regions->TransferAtOnce(is_read, transfers));
+}
+
+// The same, as far as the turn has time.
+bool ShmLink::MoveInTurn(bool is_read, absl::Span<const Transfer> transfers, Copied* copied) {
+  CopyTurn& turn = domain_->copy_turn_;
+  while (turn.may_copy()) {
+    if (turn.Count([&] { return MovePiece(is_read, transfers, copied); })) {
+      if (copied->transfers == transfers.size()) return true;
+      continue;
+    }
+    const absl::Span<const Transfer> rest = transfers.subspan(copied->transfers);
+    return copied->bytes == 0 && BytesOf(rest) <= kBatchBytesAtOnce && waiting_.empty() &&
+           turn.Count([&] { return peer_->regions()->TransferAtOnce(is_read, rest); });
+  }
+  return false;
+}
+
+// Goes on with them by CopyTurn::kPieceBytes at most. False: what comes next is not mapped, or is
+// refused.
+bool ShmLink::MovePiece(bool is_read, absl::Span<const Transfer> transfers, Copied* copied) {
+  uint64_t left = CopyTurn::kPieceBytes;
+  while (copied->transfers < transfers.size() && left > 0) {
+    const Transfer& transfer = transfers[copied->transfers];
+    const uint64_t bytes = std::min(transfer.remote.length - copied->bytes, left);
+    const MutableByteSpan local =
+        transfer.local->memory().subspan(transfer.local_offset + copied->bytes, bytes);
+    if (!peer_->regions()->Move(is_read, local, transfer.remote.Slice(copied->bytes, bytes))) {
+      return false;
+    }
+    left -= bytes;
+    copied->bytes += bytes;
+    if (copied->bytes == transfer.remote.length) *copied = {copied->transfers + 1, 0};
+  }
+  return true;
 }
 
 absl::StatusOr<Posted> ShmLink::Post(TransferKind kind, absl::Span<const Transfer> transfers,
@@ -437,47 +483,48 @@ absl::StatusOr<Posted> ShmLink::Post(TransferKind kind, absl::Span<const Transfe
   WEFT_DCHECK(!transfers.empty() && transfers.size() <= kMaxBatchTransfers);
   const bool is_read = kind == TransferKind::kRead;
   for (const Transfer& transfer : transfers) WEFT_RETURN_IF_ERROR(Check(transfer));
-  if (MoveAtOnce(is_read, transfers)) [[likely]]
+  Copied copied;
+  if (MoveAtOnce(is_read, transfers, &copied)) [[likely]]
     return Posted::kDone;
+  const absl::Span<const Transfer> rest = transfers.subspan(copied.transfers);
   ShmOperations& table = domain_->operations_;
-  if (table.room() < transfers.size()) return domain_->TooManyOperations();
+  if (table.room() < rest.size()) return domain_->TooManyOperations();
   // There are as many joins as records, so there is one.
-  const auto pieces = static_cast<uint32_t>(transfers.size());
+  const auto pieces = static_cast<uint32_t>(rest.size());
   Operation* const end = pieces == 1 ? op : domain_->joins_.Take(op, pieces);
-  for (const Transfer& transfer : transfers) {
+  for (const Transfer& transfer : rest) {
     ShmOperation* const record = table.Take();
     Fill(record, is_read, transfer, end);
+    record->bytes_done = std::exchange(copied.bytes, 0u);
     Submit(record);
   }
   return Posted::kPending;
 }
 
 void ShmLink::Submit(ShmOperation* record) {
-  if (!waiting_.empty()) return WaitInLine(record);
-  const Progress progress = CarryOperation(record);
+  const Progress progress = waiting_.empty() ? CarryOperation(record) : Progress::kNoRoom;
   if (progress == Progress::kDone || progress == Progress::kFailed) return;
-  if (progress == Progress::kMoreToDo) domain_->links_.NoteMoreToDo();
-  WaitInLine(record);
+  WaitInLine(record, progress);
 }
 
 // A bad key fails the operation, not the link.
 ShmLink::Progress ShmLink::CarryOperation(ShmOperation* record) {
   if (record->asks) return CarryAsked(record);
   PeerRegions* const regions = peer_->regions();
+  CopyTurn& turn = domain_->copy_turn_;
   absl::Status status;
-  if (record->bytes > 0) {
-    const uint64_t part = std::min(record->bytes - record->bytes_done, kCopyBytesAtOnce);
-    status =
-        regions == nullptr
-            ? peer_->regions_status()
-            : regions->Transfer(record->is_read, record->local + record->bytes_done, part,
-                                record->remote_key, record->remote_offset + record->bytes_done);
+  while (record->bytes_done < record->bytes && status.ok()) {
+    if (!turn.may_copy()) return Progress::kNoTime;
+    const uint64_t part = std::min(record->bytes - record->bytes_done, CopyTurn::kPieceBytes);
+    status = regions == nullptr ? peer_->regions_status() : turn.Count([&] {
+      return regions->Transfer(record->is_read, record->local + record->bytes_done, part,
+                               record->remote_key, record->remote_offset + record->bytes_done);
+    });
     if (absl::IsUnimplemented(status)) {
       record->asks = true;
       return CarryAsked(record);
     }
     record->bytes_done += part;
-    if (status.ok() && record->bytes_done < record->bytes) return Progress::kMoreToDo;
   }
   domain_->Defer(record, status);
   return Progress::kDone;

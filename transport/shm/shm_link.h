@@ -13,11 +13,11 @@
 //
 // Operations are carried out by this process, inside Post() (Posted::kDone): where the peer's
 // memory is mapped, that is a checked memcpy, which touches neither queue nor engine. An operation
-// that is larger than one turn's share, or that fails, waits in line, and what comes behind it: so
-// a write is there before a later batch is. Where this process cannot reach the memory, the peer is
-// asked, in the same order (asked_copies.h). What is asked and answered waits while a place in the
-// ring is out; it may take the room of a batch that is made aside, which then waits in line behind
-// it.
+// for which the turn has no time any more (copy_turn.h), or that fails, waits in line, and what
+// comes behind it: so a write is there before a later batch is. Where this process cannot reach the
+// memory, the peer is asked, in the same order (asked_copies.h). What is asked and answered waits
+// while a place in the ring is out; it may take the room of a batch that is made aside, which then
+// waits in line behind it.
 //
 // What the peer may do to a slot: nothing that is written there is read again on this side. The
 // framing keeps in private memory where the next frame goes, how many there are and how long the
@@ -30,8 +30,8 @@
 // Errors: DATA_LOSS when the peer broke the rules of the ring, UNAVAILABLE when it closed or never
 //   came.
 // Invariants: a link with waiting works, or whose HasRoom() was false, is in the domain's list of
-//   retries until it can go on. After Detach() the rings are unmapped, when the slot that is out
-//   has come back: a peer writes into its own memory only.
+//   retries, or of those that await their turn, until it can go on. After Detach() the rings are
+//   unmapped, when the slot that is out has come back: a peer writes into its own memory only.
 #pragma once
 
 #include <cstdint>
@@ -94,7 +94,8 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   // Takes it, and what is behind it, up to `budget` records; returns how many. `this` may be gone
   // then. REQUIRES: `found` is what Look() has just returned, and not 0.
   int Receive(uint64_t found, int budget);
-  // Goes on with what waits. `this` may be gone then.
+  // Goes on with what waits, as far as there is room and the turn has time. `this` may be gone
+  // then.
   void Retry();
   // Whether Retry() would get further.
   bool CanRetry();
@@ -125,8 +126,16 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   absl::Status Check(const Transfer& transfer) const;
   void Fill(ShmOperation* record, bool is_read, const Transfer& transfer, Operation* op);
   void Submit(ShmOperation* record);
-  bool MoveAtOnce(bool is_read, absl::Span<const Transfer> transfers);
-  enum class Progress : uint8_t { kDone = 1, kNoRoom = 2, kMoreToDo = 3, kFailed = 4 };
+  // How far the transfers of a Post() were copied.
+  struct Copied {
+    size_t transfers = 0;  // as a whole
+    uint64_t bytes = 0;    // of the next one
+  };
+  bool MoveAtOnce(bool is_read, absl::Span<const Transfer> transfers, Copied* copied);
+  bool MoveInTurn(bool is_read, absl::Span<const Transfer> transfers, Copied* copied);
+  bool MovePiece(bool is_read, absl::Span<const Transfer> transfers, Copied* copied);
+  // kNoTime: it goes on when this link has its turn.
+  enum class Progress : uint8_t { kDone = 1, kNoRoom = 2, kNoTime = 3, kFailed = 4 };
   Progress Carry(ShmWork* work);
   Progress CarryBatch();
   Progress CarryOperation(ShmOperation* record);
@@ -134,7 +143,7 @@ class alignas(kCacheLineBytes) ShmLink final : public Link,
   void OnAsk(ByteSpan ask);
   void OnAnswer(ByteSpan answer);
   void Answer();
-  void WaitInLine(ShmWork* work);
+  void WaitInLine(ShmWork* work, Progress why);
 
   void TellPeer();
   void SetPeerFlag();

@@ -22,13 +22,14 @@
 //   initiator  Transfer() pins + 1, key still there?, copy, pins - 1, key still there?
 //
 // With sequentially consistent operations either the initiator sees the key gone, or the target
-// sees the pin and waits: memory is not touched after Withdraw() has returned true. Pins of a
+// sees the pin and waits: memory is not written after Withdraw() has returned true. Pins of a
 // process that died or was stopped in the middle, or of a peer that lies, stay. They are waited for
-// 100 ms in all, and a tenth of the time that goes by: then Withdraw() says false at once, which
+// 10 ms in all, and a hundredth of the time that goes by: then Withdraw() says false at once, which
 // costs the link two round trips (Link::Reclaim()). Places with pins are used again when there are
 // no others. Who goes on after that finds the key gone behind its copy, which fails: what was
 // written may have come too late for the target, and what was read may be what it has put there
-// since.
+// since. So nobody waits where peers may only read, which is all that those are lent who are killed
+// in the middle of a large reply.
 //
 // Threads: each object one engine's; the shared memory any.
 // Trust: processes of one user may read and write each other's memory anyway. Bounds and rights
@@ -86,8 +87,8 @@ class RegionTable final {
   absl::StatusOr<uint64_t> NewKey();
   // REQUIRES: `key` is from NewKey(). Publish() and later Withdraw().
   void Publish(uint64_t key, MutableByteSpan memory, Access access);
-  // Nobody reaches the memory any more. False: a peer may be in the middle of a transfer, and does
-  // not come to an end.
+  // Nobody writes there any more, and nothing counts that is read. False: a peer may be in the
+  // middle of writing, and does not come to an end.
   bool Withdraw(uint64_t key);
 
   // Where a range of a region lies, for a peer that asks; null: no such region, range or right.
@@ -119,12 +120,12 @@ class RegionTable final {
 
 class PeerRegions {
  public:
-  // Tries to read from the process whose table and pins these are; they outlive this. `process_id`:
-  // as the kernel vouched for it. UNIMPLEMENTED: another layout.
+  // Tries to read from the process whose table and pins these are; they outlive this, and so does
+  // `old`. `process_id`: as the kernel vouched for it. UNIMPLEMENTED: another layout.
   static absl::StatusOr<std::unique_ptr<PeerRegions>> Open(const std::byte* table,
                                                            SharedRegionPins* pins,
-                                                           int32_t process_id,
-                                                           const CopyWays& ways);
+                                                           int32_t process_id, const CopyWays& ways,
+                                                           OldMappings* old);
   ~PeerRegions();
   PeerRegions(const PeerRegions&) = delete;
   PeerRegions& operator=(const PeerRegions&) = delete;
@@ -156,12 +157,12 @@ class PeerRegions {
   };
 
   PeerRegions(const SharedRegionTable* table, SharedRegionPins* pins, int32_t process_id,
-              bool may_map)
+              bool may_map, OldMappings* old)
       : table_(table),
         pins_(pins),
         process_id_(process_id),
         may_map_(may_map),
-        files_(process_id) {}
+        files_(process_id, old) {}
   // Pinned, granted or not, until Unpin().
   Range PinRange(bool is_read, uint64_t key, uint64_t offset, uint64_t bytes);
   bool Unpin(uint64_t key);

@@ -160,7 +160,7 @@ absl::StatusOr<Connection*> SimTransport::Connect(const std::string& address,
 
 int SimTransport::Poll(int budget, uint64_t) {
   const int received = links_.Poll(budget);
-  return received + table_.RunEvents();
+  return received + table_.RunEvents(*engine_.clock);
 }
 
 void SimTransport::CheckInvariants() const {

@@ -40,18 +40,6 @@ absl::Status CheckOptions(const TcpOptions& options) {
   return absl::OkStatus();
 }
 
-// take(link) is the turn of the first of `line`; where it is true the next one has its turn as
-// well. Those that did not have theirs are before those that come again.
-template <class Tag, class Take>
-void TakeTurns(IntrusiveList<TcpLink, Tag>* line, Take&& take) {
-  IntrusiveList<TcpLink, Tag> now;
-  now.SpliceBack(*line);
-  while (!now.empty() && take(now.PopFront())) {
-  }
-  now.SpliceBack(*line);
-  line->SpliceBack(now);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenTcpDomain(const TcpOptions& options) {
@@ -145,7 +133,7 @@ int TcpDomain::ReceiveReady(int budget) {
 }
 
 void TcpDomain::SendInTurn() {
-  TakeTurns(&parts_.in_turn, [&](TcpLink* link) {
+  parts_.links.GiveTurns([&](TcpLink* link) {
     link->GoOn();
     return parts_.turn.may_send();
   });
@@ -169,7 +157,7 @@ int TcpDomain::Poll(int budget) {
   }
   if (!parts_.ready.empty()) done += ReceiveReady(budget);
   if (parts_.links.has_retries()) parts_.links.Retry();
-  if (!parts_.in_turn.empty()) SendInTurn();
+  if (parts_.links.has_turns()) SendInTurn();
   if (parts_.links.has_events()) [[unlikely]]
     done += parts_.links.DeliverEvents();
   if (parts_.slots.has_news() || parts_.operations.has_news()) [[unlikely]] {
@@ -183,7 +171,7 @@ int TcpDomain::Poll(int budget) {
 bool TcpDomain::Arm() {
   const auto has_work = [this] {
     return parts_.links.has_retries() || parts_.links.has_events() || !parts_.ready.empty() ||
-           !parts_.in_turn.empty() || parts_.slots.has_news() || parts_.operations.has_news();
+           parts_.links.has_turns() || parts_.slots.has_news() || parts_.operations.has_news();
   };
   if (has_work()) return false;
   parts_.likely.Watch();  // what has come by it the descriptor tells of now, as of all others

@@ -286,7 +286,7 @@ void TcpLink::Close() {
   output_.Clear();
   writable_ = false;
   ListNode<TcpReadyTag>::Unlink();
-  ListNode<TcpInTurnTag>::Unlink();
+  ListNode<LinkTurnTag>::Unlink();
   ListNode<TcpAwaitTag>::Unlink();
   parts_->likely.Forget(this);
   parts_->turn.Forget(this);
@@ -354,8 +354,8 @@ void TcpLink::Pump(uint64_t most_bytes) {
     case TcpOutput::Result::kMore:
       if (!output_.has_transfers()) {
         parts_->links.ScheduleRetry(this);
-      } else if (!ListNode<TcpInTurnTag>::linked()) {
-        parts_->in_turn.PushBack(this);
+      } else {
+        parts_->links.AwaitTurn(this);
       }
       break;
     case TcpOutput::Result::kBroken:

@@ -57,7 +57,6 @@ namespace weft {
 
 struct TcpParts;
 struct TcpReadyTag;
-struct TcpInTurnTag;
 struct TcpAwaitTag;
 struct TcpRecentTag;
 
@@ -65,7 +64,6 @@ class TcpLink final : public Link,
                       public InHugePageArena,
                       public LinkNodes,
                       public ListNode<TcpReadyTag>,
-                      public ListNode<TcpInTurnTag>,
                       public ListNode<TcpAwaitTag>,
                       public ListNode<TcpRecentTag> {
  public:

@@ -146,7 +146,6 @@ struct TcpParts {
   TcpTurn turn;
   LinkLists<TcpLink> links;                      // retries: of those that have something to send
   IntrusiveList<TcpLink, TcpReadyTag> ready;     // the socket has something to be read
-  IntrusiveList<TcpLink, TcpInTurnTag> in_turn;  // has a large transfer that goes on
   IntrusiveList<TcpLink, TcpAwaitTag> awaiting;  // TakeSocket()
   int epoll = -1;
 };

@@ -45,6 +45,21 @@ TEST_P(ContractTest, EverySizeArrivesIntactBothWays) {
   }
 }
 
+// The answer waited for the end of the turn, and so for a handler that took what a large message
+// takes. (Where the message is read in the turn in which its offer comes, over shared memory.)
+TEST_P(ContractTest, AnAnswerDoesNotWaitForALargeMessageThatHasComeWithItsQuestion) {
+  Open();
+  std::optional<uint64_t> sent_before_delivery;
+  server_end().on_message = [&](ByteSpan message) {
+    if (message.size() < 100) return server_end().Send("answer");
+    sent_before_delivery = server_end().connection().stats().messages_sent;
+  };
+  client_.Send("question");
+  client_.Send(Pattern(1, 200 << 10));
+  ASSERT_TRUE(Run([&] { return sent_before_delivery.has_value(); }));
+  EXPECT_EQ(*sent_before_delivery, 1u);
+}
+
 TEST_P(ContractTest, TheLargestMessageArrivesAndALargerOneIsRefused) {
   Open();
   for (size_t bytes : {kMaxMessageBytes - 1, kMaxMessageBytes}) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/bytes.h"
+#include "core/clock.h"
 #include "transport/descriptor.h"
 #include "transport/doorbell.h"
 #include "transport/link.h"
@@ -45,11 +46,12 @@ struct End final : LinkHandler {
 
 // A domain with a doorbell, and what it received.
 struct Host final : BatchSink {
-  explicit Host(uint32_t slot_bytes, const CopyWays& copies) {
+  Host(uint32_t slot_bytes, const CopyWays& copies, const Clock& clock) {
     ShmOptions options;
     options.sink = this;
     options.slot_bytes = slot_bytes;
     options.copies = copies;
+    options.clock = &clock;
     domain = OpenShmDomain(options).value();
     EXPECT_TRUE(poller->Add(bell->event_fd(), EPOLLIN | EPOLLET, /*handler=*/nullptr).ok());
   }
@@ -91,8 +93,9 @@ struct Host final : BatchSink {
 
 class ShmDomainTest : public testing::Test {
  protected:
-  explicit ShmDomainTest(uint32_t slot_bytes = 1024, const CopyWays& copies = {})
-      : a_(slot_bytes, copies), b_(slot_bytes, copies) {
+  explicit ShmDomainTest(uint32_t slot_bytes = 1024, const CopyWays& copies = {},
+                         const Clock& clock = Clock::Real())
+      : a_(slot_bytes, copies, clock), b_(slot_bytes, copies, clock) {
     int ends[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
     bell_of_b_ = a_.BellOf(b_, ends[0]);

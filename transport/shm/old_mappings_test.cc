@@ -1,0 +1,120 @@
+// What is not used any more is unmapped, in pieces, and its file ends where nobody waits for it.
+#include "transport/shm/old_mappings.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+
+namespace weft {
+namespace {
+
+constexpr size_t kPieceBytes = OldMappings::kPieceBytes;
+constexpr char kName[] = "weft-old-mappings-test";
+
+// Shared, and of a file that lives only by this.
+MutableByteSpan Map(size_t bytes) {
+  const int file = memfd_create(kName, MFD_CLOEXEC);
+  EXPECT_EQ(ftruncate(file, static_cast<off_t>(bytes)), 0);
+  void* const place = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  EXPECT_NE(place, MAP_FAILED);
+  std::memset(place, 7, bytes);
+  return {static_cast<std::byte*>(place), bytes};
+}
+
+bool IsMapped(const std::byte* place) {
+  return msync(const_cast<std::byte*>(place), 1, MS_ASYNC) == 0;
+}
+
+size_t MappingsOfFiles() {
+  std::ifstream maps("/proc/self/maps");
+  size_t count = 0;
+  for (std::string line; std::getline(maps, line);) count += line.find(kName) != line.npos;
+  return count;
+}
+
+// Their ends are another thread's.
+void AwaitNoMapping() {
+  while (MappingsOfFiles() > 0) std::this_thread::yield();
+}
+
+TEST(OldMappings, AMappingGoesInPieces) {
+  bool has_some = false;
+  OldMappings old(&has_some);
+  const MutableByteSpan mapping = Map(2 * kPieceBytes + 4096);
+  EXPECT_TRUE(old.empty() && !has_some);
+  old.Add(mapping);
+  EXPECT_TRUE(has_some && !old.empty());
+  EXPECT_TRUE(IsMapped(mapping.data()));
+  old.UnmapPiece();
+  EXPECT_FALSE(IsMapped(mapping.data() + kPieceBytes - 1));
+  EXPECT_TRUE(IsMapped(mapping.data() + kPieceBytes));
+  old.UnmapPiece();
+  EXPECT_FALSE(IsMapped(mapping.data() + 2 * kPieceBytes - 1));
+  EXPECT_TRUE(IsMapped(mapping.data() + 2 * kPieceBytes));
+  EXPECT_FALSE(old.empty());
+  old.UnmapPiece();
+  EXPECT_FALSE(IsMapped(&mapping.back()));
+  EXPECT_TRUE(old.empty());
+  AwaitNoMapping();
+}
+
+TEST(OldMappings, TheyGoOneAfterTheOther) {
+  OldMappings old;
+  const MutableByteSpan first = Map(4096), second = Map(4096);
+  old.Add(first);
+  old.Add(second);
+  old.UnmapPiece();
+  EXPECT_FALSE(IsMapped(first.data()));
+  EXPECT_TRUE(IsMapped(second.data()));
+  old.UnmapPiece();
+  EXPECT_FALSE(IsMapped(second.data()));
+  AwaitNoMapping();
+}
+
+TEST(OldMappings, WhatHasNoPlaceInTheLineGoesAtOnce) {
+  OldMappings old;
+  for (size_t i = 0; i < OldMappings::kMost; ++i) old.Add(Map(4096));
+  const MutableByteSpan one_more = Map(4096);
+  old.Add(one_more);
+  EXPECT_FALSE(IsMapped(one_more.data()));
+  size_t pieces = 0;
+  for (; !old.empty(); ++pieces) old.UnmapPiece();
+  EXPECT_EQ(pieces, OldMappings::kMost);
+  AwaitNoMapping();
+}
+
+TEST(OldMappings, TheEndUnmapsAll) {
+  auto old = std::make_unique<OldMappings>();
+  old->Add(Map(kPieceBytes + 4096));
+  old->Add(Map(4096));
+  old.reset();
+  AwaitNoMapping();
+}
+
+// Huge pages cannot be mapped once more, nor may a piece be smaller than one.
+TEST(OldMappings, FilesOfHugePagesGoToo) {
+  const int file = memfd_create(kName, MFD_CLOEXEC | MFD_HUGETLB);
+  constexpr size_t kHugeBytes = 2 << 20;
+  void* place = MAP_FAILED;
+  if (file >= 0 && ftruncate(file, kHugeBytes) == 0) {
+    place = mmap(nullptr, kHugeBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  }
+  close(file);
+  if (place == MAP_FAILED) GTEST_SKIP() << "this machine has no huge pages to give";
+  OldMappings old;
+  old.Add({static_cast<std::byte*>(place), kHugeBytes});
+  old.UnmapPiece();
+  EXPECT_FALSE(IsMapped(static_cast<std::byte*>(place)));
+  AwaitNoMapping();
+}
+
+}  // namespace
+}  // namespace weft
