@@ -44,10 +44,14 @@ class Clock {
 // A clock that stands still until told otherwise.
 class FakeClock final : public Clock {
  public:
-  // Does not start at 0, so that a forgotten time stamp is not "now".
-  explicit FakeClock(uint64_t now_ns = kNsPerSec) : now_ns_(now_ns) {}
+  // Does not start at 0, so that a forgotten time stamp is not "now". `step_ns`: it goes on by so
+  // much whenever it is looked at.
+  explicit FakeClock(uint64_t now_ns = kNsPerSec, uint64_t step_ns = 0)
+      : now_ns_(now_ns), step_ns_(step_ns) {}
 
-  uint64_t NowNs() const override { return now_ns_.load(std::memory_order_acquire); }
+  uint64_t NowNs() const override {
+    return now_ns_.fetch_add(step_ns_, std::memory_order_acq_rel) + step_ns_;
+  }
 
   void Advance(uint64_t ns) { Set(NowNs() + ns); }
 
@@ -55,7 +59,8 @@ class FakeClock final : public Clock {
   void Set(uint64_t now_ns);
 
  private:
-  std::atomic<uint64_t> now_ns_;
+  mutable std::atomic<uint64_t> now_ns_;
+  const uint64_t step_ns_;
 };
 
 }  // namespace weft

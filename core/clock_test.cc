@@ -32,6 +32,12 @@ TEST(FakeClock, StandsStillUntilTold) {
   EXPECT_EQ(clock.NowNs(), kNsPerSec);
 }
 
+TEST(FakeClock, GoesOnByAStepWheneverItIsLookedAt) {
+  const FakeClock clock(500, 20);
+  EXPECT_EQ(clock.NowNs(), 520u);
+  EXPECT_EQ(clock.NowNs(), 540u);
+}
+
 TEST(FakeClock, DoesNotStartAtZero) { EXPECT_GT(FakeClock().NowNs(), 0u); }
 
 TEST(FakeClockDeathTest, RefusesToRunBackwards) {

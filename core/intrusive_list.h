@@ -168,9 +168,9 @@ class IntrusiveList {
   Node head_;  // Before the first and after the last element.
 };
 
-// take(element) is the turn of the first one in line; where it is true the next one has its turn as
-// well. Each has one turn at most: whoever is put in line meanwhile waits for the next call, and
-// those that did not have their turn in this one are before him.
+// Calls take(element) for one after the other, first in line first, until it returns false or each
+// has been called once. take() may put elements in line again: they come in the next call, behind
+// those that were not called in this one.
 template <class T, class Tag, class Take>
 void TakeTurns(IntrusiveList<T, Tag>* line, Take&& take) {
   IntrusiveList<T, Tag> now;

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <mutex>
@@ -13,12 +14,13 @@ void SideThread::Bring(Function<void()> task) {
   const std::lock_guard lock(mutex_);
   LookForFork();
   line_.push_back(std::move(task));
-  if (!running_) running_ = StartThread();
+  LookForThread();
 }
 
 size_t SideThread::waiting() {
   const std::lock_guard lock(mutex_);
   LookForFork();
+  LookForThread();
   return line_.size();
 }
 
@@ -29,11 +31,12 @@ void SideThread::LookForFork() {
 }
 
 // Not std::thread, which throws where there is none left.
-bool SideThread::StartThread() {
+void SideThread::LookForThread() {
+  if (running_ || line_.empty()) return;
   pthread_attr_t attributes;
-  if (pthread_attr_init(&attributes) != 0) return false;
+  if (pthread_attr_init(&attributes) != 0) return;
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  cpu_set_t cpus;  // of the first thread
+  cpu_set_t cpus;
   if (sched_getaffinity(getpid(), sizeof(cpus), &cpus) == 0) {
     pthread_attr_setaffinity_np(&attributes, sizeof(cpus), &cpus);
   }
@@ -41,14 +44,20 @@ bool SideThread::StartThread() {
     static_cast<SideThread*>(self)->Run();
     return nullptr;
   };
+  // The host's signals are for its own threads.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_t thread;
-  const bool started = pthread_create(&thread, &attributes, run, this) == 0;
+  running_ = pthread_create(&thread, &attributes, run, this) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_attr_destroy(&attributes);
-  return started;
 }
 
 // What is being done stays in line: it counts.
 void SideThread::Run() {
+  // Here, not by attributes: with these pthread_create(3) fails (EINVAL) where the thread that
+  // starts it has a real-time priority.
   const sched_param ordinary = {};
   pthread_setschedparam(pthread_self(), SCHED_OTHER, &ordinary);
   std::unique_lock lock(mutex_);

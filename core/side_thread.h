@@ -1,13 +1,14 @@
-// Does aside what the kernel may take long for, and nobody waits for: to close what a stranger has
-// sent, or to unmap memory whose last user this is, which frees its pages (0.2 ms for 1 MiB).
+// A thread for what the kernel may take long for and nobody waits for, such as closing what a
+// stranger has sent, or unmapping memory for the last time, which frees its pages (0.2 ms for 1
+// MiB).
 //
-// The tasks are done in line, by one thread, which is there for as long as there are some. It is no
-// engine's: it has an ordinary priority, and the processors of the process, whatever those of the
-// thread have that brings a task.
+// The tasks are done in line. The thread is there for as long as there are some, and is no
+// engine's: it has an ordinary priority, the processors of the process's first thread, whatever
+// those of the thread have that brings a task, and takes none of the host's signals.
 //
 // Threads: any. Lifetime: the process's (ProcessWide), for its thread may outlive static objects.
-// Errors: where there is no thread to be had, the tasks wait until the next one is brought.
-// A child of fork(2) leaves what was in line to its parent.
+// Errors: where there is no thread to be had, tasks wait until Bring() or waiting() is called
+// again. A child of fork(2) leaves what was in line to its parent.
 #pragma once
 
 #include <cstddef>
@@ -27,12 +28,12 @@ class SideThread {
 
   // Behind those that were brought before. The line has no limit of its own: ask waiting().
   void Bring(Function<void()> task);
-  // Those that are not over.
+  // Tasks that have not ended, the one that runs included.
   size_t waiting();
 
  private:
   void LookForFork();
-  bool StartThread();
+  void LookForThread();
   void Run();
 
   ProcessMutex mutex_;

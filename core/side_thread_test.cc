@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +23,10 @@ SideThread& Side() {
   return side.Get();
 }
 
+void AwaitIdle() {
+  while (Side().waiting() > 0) std::this_thread::yield();
+}
+
 // What `run` returns when it is run there.
 template <class Run>
 auto ResultOf(Run run) {
@@ -32,6 +37,7 @@ auto ResultOf(Run run) {
 }
 
 TEST(SideThread, TasksAreDoneInLineByOneOtherThread) {
+  AwaitIdle();
   std::vector<int> done;
   std::promise<void> go, over;
   std::thread::id first_thread, last_thread;
@@ -56,7 +62,7 @@ TEST(SideThread, TasksAreDoneInLineByOneOtherThread) {
 TEST(SideThread, AThreadIsThereAgainWhenThereIsSomethingAgain) {
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(ResultOf([i] { return i; }), i);
-    while (Side().waiting() > 0) std::this_thread::yield();
+    AwaitIdle();
   }
 }
 
@@ -64,7 +70,7 @@ TEST(SideThread, AThreadIsThereAgainWhenThereIsSomethingAgain) {
 TEST(SideThread, ItHasTheProcessorsOfTheProcessNotThoseOfWhoBrings) {
   cpu_set_t all;
   ASSERT_EQ(sched_getaffinity(getpid(), sizeof(all), &all), 0);
-  while (Side().waiting() > 0) std::this_thread::yield();
+  AwaitIdle();
   std::thread([&] {
     cpu_set_t one;
     CPU_ZERO(&one);
@@ -82,7 +88,7 @@ TEST(SideThread, ItHasTheProcessorsOfTheProcessNotThoseOfWhoBrings) {
 
 // With an engine's real-time priority it would be the engine's turn, as long as it takes.
 TEST(SideThread, ItHasAnOrdinaryPriorityWhateverThatOfWhoBrings) {
-  while (Side().waiting() > 0) std::this_thread::yield();
+  AwaitIdle();
   std::thread([&] {
     const sched_param first{.sched_priority = 1};
     if (pthread_setschedparam(pthread_self(), SCHED_RR, &first) != 0) {
@@ -90,6 +96,17 @@ TEST(SideThread, ItHasAnOrdinaryPriorityWhateverThatOfWhoBrings) {
     }
     EXPECT_EQ(ResultOf([] { return sched_getscheduler(0); }), SCHED_OTHER);
   }).join();
+}
+
+// A handler of the host's ran on a thread of Weft's, or a signal that it waits for came there.
+TEST(SideThread, ItTakesNoSignals) {
+  AwaitIdle();
+  const bool takes = ResultOf([] {
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    return sigismember(&blocked, SIGTERM) == 0 || sigismember(&blocked, SIGCHLD) == 0;
+  });
+  EXPECT_FALSE(takes);
 }
 
 // The thread is not in the child, nor is what it was at the child's to do.

@@ -8,9 +8,9 @@
 // them: with the message, or with the socket in which they wait. So
 //   - every message is received here, with room for all descriptors that one can have;
 //   - what its receiver does not want (most want memory of the kind that peers hand over, and
-//     nothing else) is closed aside (core/side_thread.h);
+//     nothing else) is closed by another thread (core/side_thread.h);
 //   - so is, by HangUp(), a socket in which there is still a message.
-// Honest peers do not cause it. Who lets peers in stops when it falls behind
+// Honest peers cause neither. Who lets peers in stops when it falls behind
 // (ForeignDescriptorsPileUp()).
 //
 // Threads: any. Errors: UNAVAILABLE: nothing has arrived yet, or the peer does not take it.

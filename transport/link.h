@@ -170,9 +170,10 @@ class Link {
     return false;
   }
 
-  // Closes a region that this link's peer was told of. True: nothing touches its memory any more.
-  // False: what the peer had begun may go on, until a later SendFence() has passed, until the peer
-  // has seen two later batches of this side and answered them, or the link is destroyed.
+  // Closes a region that this link's peer was told of. True: nothing writes to its memory any more,
+  // and no read of it that ends from now on succeeds. (Over shm a peer may still be reading, in
+  // vain.) False: what the peer had begun may go on, until a later SendFence() has passed, until
+  // the peer has seen two later batches of this side and answered them, or the link is destroyed.
   virtual bool Reclaim(std::unique_ptr<Region> region) = 0;
 
   // What a message over this link touches, of a link that can go cold. The layers above register

@@ -13,8 +13,6 @@
 // Invariants: links_open is the number of links between Join() and Leave().
 #pragma once
 
-#include <utility>
-
 #include "core/intrusive_list.h"
 #include "transport/link.h"
 
@@ -30,7 +28,7 @@ struct LinkNodes : ListNode<LinkMemberTag>,
                    ListNode<LinkRetryTag>,
                    ListNode<LinkTurnTag>,
                    ListNode<LinkEventTag> {
-  // Nothing is tried again, and nobody hears of it any more.
+  // Nothing is tried again or goes on, and nobody hears of it any more.
   void ForgetDuties() {
     ListNode<LinkRetryTag>::Unlink();
     ListNode<LinkTurnTag>::Unlink();
@@ -66,9 +64,10 @@ class LinkLists {
   bool has_retries() const { return !retries_.empty(); }
   // Tries again what is scheduled, once for each link.
   void Retry() {
-    IntrusiveList<Link, LinkRetryTag> now;
-    now.SpliceBack(retries_);
-    while (Link* const link = now.PopFront()) link->Retry();
+    TakeTurns(&retries_, [](Link* link) {
+      link->Retry();
+      return true;
+    });
   }
   // Whether ready(link) is true for a link that is scheduled.
   template <class Ready>
@@ -80,14 +79,14 @@ class LinkLists {
   }
 
   // `link` has a large transfer that goes on when others have had their turn.
-  void AwaitTurn(Link* link) {
-    if (!in_turn_.IsLinked(link)) in_turn_.PushBack(link);
+  void ScheduleTurn(Link* link) {
+    if (!turns_.IsLinked(link)) turns_.PushBack(link);
   }
-  bool has_turns() const { return !in_turn_.empty(); }
+  bool has_turns() const { return !turns_.empty(); }
   // take(link), the longest waiting link first, for as long as it is true. Each has one turn.
   template <class Take>
-  void GiveTurns(Take&& take) {
-    TakeTurns(&in_turn_, std::forward<Take>(take));
+  void GiveTurns(const Take& take) {
+    TakeTurns(&turns_, take);
   }
 
   // `link` has news for its handler.
@@ -97,10 +96,12 @@ class LinkLists {
   bool has_events() const { return !events_.empty(); }
   // Handlers hear of them. Returns how many there were.
   int DeliverEvents() {
-    IntrusiveList<Link, LinkEventTag> now;
-    now.SpliceBack(events_);
     int count = 0;
-    for (; Link* const link = now.PopFront(); ++count) link->DeliverEvent();
+    TakeTurns(&events_, [&](Link* link) {
+      link->DeliverEvent();
+      ++count;
+      return true;
+    });
     return count;
   }
 
@@ -118,7 +119,7 @@ class LinkLists {
   LinkDomainStats* const stats_;
   IntrusiveList<Link, LinkMemberTag> members_;
   IntrusiveList<Link, LinkRetryTag> retries_;
-  IntrusiveList<Link, LinkTurnTag> in_turn_;
+  IntrusiveList<Link, LinkTurnTag> turns_;
   IntrusiveList<Link, LinkEventTag> events_;
 };
 

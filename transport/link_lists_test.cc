@@ -99,11 +99,11 @@ TEST_F(LinkListsTest, ThoseThatHadNoTurnAreBeforeThoseThatComeAgain) {
   int left = 0;
   const auto take = [&](ListedLink* link) {
     turns.push_back(link->name());
-    lists_.AwaitTurn(link);
-    lists_.AwaitTurn(link);  // it is there once
+    lists_.ScheduleTurn(link);
+    lists_.ScheduleTurn(link);  // it is there once
     return --left > 0;
   };
-  for (ListedLink* link : {a_.get(), b_.get(), c_.get()}) lists_.AwaitTurn(link);
+  for (ListedLink* link : {a_.get(), b_.get(), c_.get()}) lists_.ScheduleTurn(link);
   for (int i = 0; i < 3; ++i) {
     left = 2;
     lists_.GiveTurns(take);

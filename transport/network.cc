@@ -63,17 +63,20 @@ OfiOptions ForDomain(const NetworkOptions& options, uint32_t slot_bytes,
   return ofi;
 }
 
-PathProvider ShmProvider(const NetworkOptions& options) {
+PathProvider ShmProvider(const NetworkOptions& options, const EngineContext& engine) {
   PathProvider shm;
   shm.kind = PathKind::kShm;
   shm.link = LinkKind::kSharedMemory;
   shm.provider = "shm";
-  shm.open = [options](const PathOffer&, BatchSink* sink) {
+  shm.open = [options, may_start_threads = engine.may_start_threads, clock = engine.clock](
+                 const PathOffer&, BatchSink* sink) {
     ShmOptions shm_options;
     shm_options.sink = sink;
     shm_options.slot_bytes = std::min(options.slot_bytes, kMaxShmSlotBytes);
     shm_options.max_pool_bytes = options.max_pool_bytes;
     shm_options.copies = {options.shm_mappings, options.shm_system_calls};
+    shm_options.may_start_threads = may_start_threads;
+    shm_options.clock = clock;
     return OpenShmDomain(shm_options);
   };
   return shm;
@@ -137,7 +140,7 @@ PathProvider TcpProvider(const NetworkOptions& options) {
 // In default order of preference.
 std::vector<PathProvider> Providers(const NetworkOptions& options, const EngineContext& engine) {
   std::vector<PathProvider> providers;
-  providers.push_back(ShmProvider(options));
+  providers.push_back(ShmProvider(options, engine));
   providers.push_back(VerbsProvider(options, engine));
   providers.push_back(TcpProvider(options));
   providers.push_back(OfiTcpProvider(options));

@@ -9,6 +9,7 @@
 
 #include "benchmark/benchmark.h"
 #include "transport/mapped_memory.h"
+#include "transport/shm/old_mappings.h"
 #include "transport/shm/shm_regions.h"
 
 namespace weft {
@@ -26,7 +27,8 @@ void Copy(benchmark::State& state, bool is_read, const CopyWays& ways) {
   const MappedMemory memory = *MappedMemory::Map(kBytes, options);
   const uint64_t key = *table.NewKey();
   table.Publish(key, memory.bytes(), Access::kRemoteReadWrite);
-  OldMappings old_mappings;
+  bool has_old = false;
+  OldMappings old_mappings(&has_old);
   const auto peer = *PeerRegions::Open(static_cast<std::byte*>(shared), pins.get(), getpid(), ways,
                                        &old_mappings);
   std::vector<std::byte> here(kBytes);

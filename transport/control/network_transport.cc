@@ -110,7 +110,8 @@ int NetworkTransport::Poll(int budget, uint64_t) {
   const int done = domains_.Poll(budget);
   if (!HasNews()) [[likely]]
     return done;
-  // Replies to what has come do not wait for what may take longer: large messages have their turn.
+  // Replies leave before connections hear their news, which may be a large message whose handler
+  // takes long.
   table_.FlushAll();
   return done + TellNews();
 }

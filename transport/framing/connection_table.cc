@@ -24,7 +24,7 @@ int ConnectionTable::RunRaised(const Clock& clock) {
   TakeTurns(&with_events_, [&](FramedConnection* connection) {
     connection->RunEvents();
     ++count;
-    return clock.NowNs() - begin_ns < kMostNs;
+    return clock.NowNs() - begin_ns < kMostEventsNs;
   });
   return count;
 }

@@ -10,8 +10,9 @@
 // who has made it. A batch that is a connection's and is malformed ends that connection and no
 // other.
 //
-// A transport drives it in this order: LinkDomain::Poll() of every domain, RunEvents(); at the end
-// of the engine's turn FlushAll().
+// A transport drives it in this order: LinkDomain::Poll() of every domain; where connections have
+// news FlushAll(), so that replies do not wait for it, and RunEvents(); at the end of the engine's
+// turn FlushAll() again.
 //
 // Threads: one engine's. Lifetime: outlives its connections and the domains that it is the sink of.
 // Errors: a full table is RESOURCE_EXHAUSTED, from FramedConnection::Create().
@@ -39,10 +40,9 @@ struct EventTag;  // has something to tell
 
 class ConnectionTable final : public BatchSink {
  public:
-  // What events may take of a turn of the engine, so that calls wait no longer: as much as a
-  // hundred small ones take. A client whose last replies have left sends those that waited, 0.05 ms
-  // for 256 KiB.
-  static constexpr uint64_t kMostNs = 100'000;
+  // How long events may take of one turn of the engine: as long as a hundred small calls. One more
+  // may end behind it: a connection that has room again sends what waited, 0.05 ms for 256 KiB.
+  static constexpr uint64_t kMostEventsNs = 100 * kNsPerUs;
 
   struct Stats {
     uint64_t batches_unknown = 0;    // for no connection, or not for that of their link
@@ -60,8 +60,8 @@ class ConnectionTable final : public BatchSink {
 
   // Tells owners and handlers what the last Poll() of the domains, or calls of their users, have
   // brought about: link up, broken, close requested, writable. Connections may be ended and
-  // deleted inside. Returns how many had something. When kMostNs have gone by the others wait for
-  // the next turn, before those that have something again.
+  // deleted inside. Returns how many were told. After kMostEventsNs the others wait for the next
+  // turn, where they come first.
   int RunEvents(const Clock& clock) {
     ++turns_;
     return with_events_.empty() ? 0 : RunRaised(clock);

@@ -8,20 +8,12 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/clock.h"
 #include "transport/framing/framed_connection.h"
 
 namespace weft {
 namespace {
-
-// Two looks, and the turn has no time left: one before the first event, one behind each.
-class LookedAtClock final : public Clock {
- public:
-  uint64_t NowNs() const override { return now_ns_ += ConnectionTable::kMostNs / 2; }
-
- private:
-  mutable uint64_t now_ns_ = kNsPerSec;
-};
 
 class ConnectionTableTest : public testing::Test, private ConnectionOwner {
  protected:
@@ -46,7 +38,8 @@ class ConnectionTableTest : public testing::Test, private ConnectionOwner {
     return told_;
   }
 
-  const LookedAtClock clock_;
+  // Half of a turn's time goes by at each look: two events have room in a turn.
+  const FakeClock clock_{kNsPerSec, /*step_ns=*/ConnectionTable::kMostEventsNs / 2};
   ConnectionTable table_{/*capacity=*/8};
   std::vector<std::unique_ptr<FramedConnection>> connections_;
 

@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/clock.h"
 #include "transport/mapped_memory.h"
 #include "transport/shm/copy_ways.h"
@@ -24,16 +25,6 @@ namespace {
 constexpr uint64_t kPieceNs = CopyTurn::kMostNs / 5;
 constexpr uint64_t kPieceBytes = CopyTurn::kPieceBytes;
 constexpr uint64_t kTurnBytes = 5 * kPieceBytes;
-
-// It goes on whenever it is looked at, as before and after a piece.
-class LookedAtClock final : public Clock {
- public:
-  uint64_t NowNs() const override { return now_ns_ += kPieceNs; }
-
- private:
-  mutable uint64_t now_ns_ = kNsPerSec;
-};
-const LookedAtClock looked_at_clock;
 
 struct CountedEnd final : Operation {
   void OnComplete(const absl::Status& result) override {
@@ -49,21 +40,27 @@ class CopyTurnTest : public ShmDomainTest {
   static constexpr uint64_t kBytes = 6 << 20;
   static constexpr std::byte kNew{7};
 
-  explicit CopyTurnTest(const CopyWays& ways = {}) : ShmDomainTest(1024, ways, looked_at_clock) {}
+  explicit CopyTurnTest(const CopyWays& ways = {}) : ShmDomainTest(1024, ways, Ticking()) {}
+
+  // Looked at before and behind each piece.
+  static const Clock& Ticking() {
+    static const FakeClock clock(kNsPerSec, /*step_ns=*/kPieceNs);
+    return clock;
+  }
 
   // b's memory, which a reaches, and a's own.
   struct Place {
     MappedMemory there;
     std::unique_ptr<Region> remote;
-    std::vector<std::byte> here = std::vector<std::byte>(kBytes, kNew);
+    std::vector<std::byte> here;
     std::unique_ptr<Region> local;
   };
   Place NewPlace() {
     MappedMemoryOptions options;
     options.source = MappedMemoryOptions::Source::kMemfd;
     options.huge_pages = MappedMemoryOptions::HugePages::kNever;
-    Place place{MappedMemory::Map(kBytes, options).value(), nullptr, {}, nullptr};
-    place.here.assign(kBytes, kNew);
+    Place place{MappedMemory::Map(kBytes, options).value(), nullptr,
+                std::vector<std::byte>(kBytes, kNew), nullptr};
     place.remote = b_.domain->Register(place.there.bytes(), Access::kRemoteReadWrite).value();
     place.local = a_.domain->Register(MutableByteSpan(place.here), Access::kLocalOnly).value();
     return place;
@@ -109,7 +106,7 @@ TEST_F(CopyTurnTest, WhatTheTurnHasTimeForIsCopiedAtOnceAndTheRestGoesOn) {
   EXPECT_TRUE(a_.domain->Arm());
 }
 
-// Whatever order they come in: two that have more at all times share it with one that comes later.
+// Three that have more than a turn's worth share the turns.
 TEST_F(CopyTurnTest, LinksHaveTheirTurnsOneAfterTheOther) {
   End a[3], b[3];
   std::vector<Place> places;
@@ -166,13 +163,14 @@ TEST_F(CopyTurnTest, WhoAsksAgainWaitsBehindWhoWaits) {
 
 TEST_F(CopyTurnTest, SmallOnesWaitForNobody) {
   End a[2], b[2];
-  const Place large = NewPlace(), small = NewPlace();
+  const Place large = NewPlace();
   for (size_t i = 0; i < 2; ++i) Open(a[i], b[i]);
   CountedEnd op;
   a_.domain->Poll(64);
   EXPECT_EQ(Write(a[0], large, 0, kBytes, &op), Posted::kPending);
   constexpr uint64_t kSmall = CopyTurn::kSmallBytes;
   for (size_t i = 0; i < 2; ++i) {
+    const Place small = NewPlace();
     EXPECT_EQ(Write(a[i], small, 0, kSmall, &op), Posted::kDone);
     const RemoteSpan there = small.remote->remote().Slice(kSmall, kSmall);
     const MutableByteSpan here = small.local->memory().first(kSmall);
@@ -267,7 +265,7 @@ TEST_F(CopyTurnTest, ALinkMayCloseWhileItAwaitsItsTurn) {
   EXPECT_EQ(ops[0].ends, 1);
 }
 
-// A client that had gigabytes left, and its server stood still for as long as they took.
+// A client with gigabytes mapped left, and its server stood still while it unmapped them.
 TEST_F(CopyTurnTest, WhatALinkHadMappedIsUnmappedByTurns) {
   constexpr uint64_t kMapped = 12 * OldMappings::kPieceBytes;
   End a, b;

@@ -30,6 +30,7 @@
 #include "transport/mapped_memory.h"
 #include "transport/memory_file.h"
 #include "transport/shm/copy_ways.h"
+#include "transport/shm/old_mappings.h"
 #include "transport/shm/peer_files.h"
 #include "transport/shm/ready_flags.h"
 #include "transport/shm/sealed_memory.h"
@@ -111,9 +112,9 @@ class PeerDomain {
 // The peers that links of one domain lead to.
 class PeerDomains {
  public:
-  // `has_old`: as OldMappings.
-  explicit PeerDomains(const CopyWays& ways, bool* has_old = nullptr)
-      : ways_(ways), old_mappings_(has_old) {}
+  // `has_old`, `may_start_threads`: as OldMappings.
+  PeerDomains(const CopyWays& ways, bool* has_old, bool may_start_threads = true)
+      : ways_(ways), old_mappings_(has_old, may_start_threads) {}
 
   // What those had mapped that are gone. The peers go before it.
   OldMappings& old_mappings() { return old_mappings_; }

@@ -22,22 +22,27 @@ class OldMappings {
  public:
   // Unmapped at one time: 0.2 ms where all of it was touched, 2 us where nothing was.
   static constexpr size_t kPieceBytes = 8 << 20;
-  // Of two peers that had as many as there may be. More are unmapped at once.
+  // Mappings in line: those of two peers that had as many as one may have (PeerFiles::kMaxFiles)
+  // and leave together. One more is unmapped at once.
   static constexpr size_t kMost = 64;
 
-  // `has_some`: set when there is something to unmap; null: who uses this asks empty().
-  explicit OldMappings(bool* has_some = nullptr) : has_some_(has_some) {}
+  // `has_some`: set when there is something to unmap. `may_start_threads`: as ShmOptions.
+  explicit OldMappings(bool* has_some, bool may_start_threads = true)
+      : has_some_(has_some), may_start_threads_(may_start_threads) {}
   ~OldMappings();
   OldMappings(const OldMappings&) = delete;
   OldMappings& operator=(const OldMappings&) = delete;
 
   void Add(MutableByteSpan mapping);
   bool empty() const { return line_.empty(); }
-  // The next piece of the first one. REQUIRES: !empty().
-  void UnmapPiece();
+  // The next piece of the first one. False: nothing is left. REQUIRES: !empty().
+  bool UnmapPiece();
 
  private:
+  void UnmapLast(MutableByteSpan mapping);
+
   bool* const has_some_;
+  const bool may_start_threads_;
   std::deque<MutableByteSpan> line_;
 };
 

@@ -53,21 +53,21 @@ TEST(OldMappings, AMappingGoesInPieces) {
   old.Add(mapping);
   EXPECT_TRUE(has_some && !old.empty());
   EXPECT_TRUE(IsMapped(mapping.data()));
-  old.UnmapPiece();
+  EXPECT_TRUE(old.UnmapPiece()) << "there is more";
   EXPECT_FALSE(IsMapped(mapping.data() + kPieceBytes - 1));
   EXPECT_TRUE(IsMapped(mapping.data() + kPieceBytes));
   old.UnmapPiece();
   EXPECT_FALSE(IsMapped(mapping.data() + 2 * kPieceBytes - 1));
   EXPECT_TRUE(IsMapped(mapping.data() + 2 * kPieceBytes));
-  EXPECT_FALSE(old.empty());
-  old.UnmapPiece();
+  EXPECT_FALSE(old.UnmapPiece());
   EXPECT_FALSE(IsMapped(&mapping.back()));
   EXPECT_TRUE(old.empty());
   AwaitNoMapping();
 }
 
 TEST(OldMappings, TheyGoOneAfterTheOther) {
-  OldMappings old;
+  bool has_some = false;
+  OldMappings old(&has_some);
   const MutableByteSpan first = Map(4096), second = Map(4096);
   old.Add(first);
   old.Add(second);
@@ -80,7 +80,8 @@ TEST(OldMappings, TheyGoOneAfterTheOther) {
 }
 
 TEST(OldMappings, WhatHasNoPlaceInTheLineGoesAtOnce) {
-  OldMappings old;
+  bool has_some = false;
+  OldMappings old(&has_some);
   for (size_t i = 0; i < OldMappings::kMost; ++i) old.Add(Map(4096));
   const MutableByteSpan one_more = Map(4096);
   old.Add(one_more);
@@ -92,11 +93,23 @@ TEST(OldMappings, WhatHasNoPlaceInTheLineGoesAtOnce) {
 }
 
 TEST(OldMappings, TheEndUnmapsAll) {
-  auto old = std::make_unique<OldMappings>();
+  bool has_some = false;
+  auto old = std::make_unique<OldMappings>(&has_some);
   old->Add(Map(kPieceBytes + 4096));
   old->Add(Map(4096));
   old.reset();
   AwaitNoMapping();
+}
+
+// A host with one thread has no other while its engine unmaps.
+TEST(OldMappings, WhereNoThreadMayBeStartedAllIsUnmappedByTheEngine) {
+  AwaitNoMapping();
+  bool has_some = false;
+  OldMappings old(&has_some, /*may_start_threads=*/false);
+  old.Add(Map(kPieceBytes + 4096));
+  old.UnmapPiece();
+  old.UnmapPiece();
+  EXPECT_EQ(MappingsOfFiles(), 0u);
 }
 
 // Huge pages cannot be mapped once more, nor may a piece be smaller than one.
@@ -109,7 +122,8 @@ TEST(OldMappings, FilesOfHugePagesGoToo) {
   }
   close(file);
   if (place == MAP_FAILED) GTEST_SKIP() << "this machine has no huge pages to give";
-  OldMappings old;
+  bool has_some = false;
+  OldMappings old(&has_some);
   old.Add({static_cast<std::byte*>(place), kHugeBytes});
   old.UnmapPiece();
   EXPECT_FALSE(IsMapped(static_cast<std::byte*>(place)));

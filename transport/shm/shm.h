@@ -1,11 +1,13 @@
 // Shared memory between processes of one host as a network of links: rings that both sides map, and
-// copies from process to process for one-sided operations. No library, no thread, no file.
+// copies from process to process for one-sided operations. No library and no file; a thread only
+// for as long as files of peers that are gone are to be freed (old_mappings.h).
 //
 //   ring.h           a one-way queue of records: layout, ordering, hostile peers
 //   link_memory.h    the memory of one link: two rings, and who is there
 //   ready_flags.h    which of very many links have something to read
 //   domain_memory.h  what a domain shows to all its peers
 //   shm_regions.h    one-sided access: peer_files.h by mapped memory, asked_copies.h by the peer
+//   copy_turn.h, old_mappings.h   what is copied, and unmapped, in one turn of the engine
 //   shm_link.h, shm_domain.h   Link and LinkDomain made of these
 //
 // The caller brings both ends together: it hands LinkDomain::host_descriptor() of each to the
@@ -44,7 +46,10 @@ struct ShmOptions {
   uint64_t max_pool_bytes = uint64_t{256} << 20;  // rings at most; taken as needed
   CopyWays copies;
 
-  const Clock* clock = &Clock::Real();  // what copies take is counted by it (copy_turn.h)
+  // False: the host's thread is the only one of the process. What a thread of its own would do, the
+  // engine does (old_mappings.h).
+  bool may_start_threads = true;
+  const Clock* clock = &Clock::Real();  // tells how long copies take (copy_turn.h)
 };
 
 absl::StatusOr<std::unique_ptr<LinkDomain>> OpenShmDomain(const ShmOptions& options);

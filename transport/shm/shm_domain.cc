@@ -41,7 +41,7 @@ ShmDomain::ShmDomain(const ShmOptions& options, std::unique_ptr<DomainMemory> me
       staged_(buffer_ + kMaxRecordBytes),
       operations_(options.max_outstanding_operations),
       joins_(options.max_outstanding_operations),
-      peers_(options.copies, &has_duties_),
+      peers_(options.copies, &has_duties_, options.may_start_threads),
       copy_turn_(options.clock),
       hot_links_(&memory_->ready_flags(), &has_duties_),
       links_(&stats_) {
@@ -121,8 +121,8 @@ void ShmDomain::ScheduleRetry(ShmLink* link) {
   has_duties_ = true;
 }
 
-void ShmDomain::AwaitTurn(ShmLink* link) {
-  links_.AwaitTurn(link);
+void ShmDomain::ScheduleTurn(ShmLink* link) {
+  links_.ScheduleTurn(link);
   has_duties_ = true;
 }
 
@@ -142,7 +142,8 @@ int ShmDomain::Poll(int budget) {
   return hot_links_.Receive(budget);
 }
 
-// What waits for its turn comes first: whoever hears of the end of a copy may ask for another one.
+// Links that wait for their turn come first: a user that hears of an end may post another copy, and
+// take their time.
 int ShmDomain::PollAll(int budget) {
   CopyInTurn();
   UnmapInTurn();
@@ -165,15 +166,13 @@ void ShmDomain::CopyInTurn() {
   });
 }
 
-// Behind the copies, which somebody waits for.
+// Behind the copies, which somebody waits for. One piece at least, however long copies took, so
+// that it ends.
 void ShmDomain::UnmapInTurn() {
   OldMappings& old = peers_.old_mappings();
-  const auto unmap = [&] {
-    old.UnmapPiece();
-    return !old.empty();
-  };
-  bool more = !old.empty();
-  while (more) more = copy_turn_.Count(unmap) && copy_turn_.may_copy();
+  if (old.empty()) return;
+  while (copy_turn_.Count([&] { return old.UnmapPiece(); }) && copy_turn_.may_copy()) {
+  }
 }
 
 bool ShmDomain::AnyDuties() const {
@@ -210,8 +209,8 @@ void ShmDomain::Complete(ShmOperation* record) {
 }
 
 // A user that hears of one operation may post another, or destroy a link and with it what waits
-// here: so one at a time from the list itself, and a bound. (Each that is posted is copied at once:
-// without the bound a user that posts the next from the last would be the whole turn.)
+// here: so one at a time from the list itself, and a bound. (Each that is posted may be copied at
+// once: without the bound a user that posts the next from the last would be the whole turn.)
 int ShmDomain::DeliverDeferred(int budget) {
   int count = 0;
   for (; count < budget && !deferred_.empty(); ++count) {

@@ -1,8 +1,8 @@
 // The domain of shm links: which rings to look into, regions, and what completes later.
 //
 // A turn (Poll()) looks into the rings of the links that are hot (hot_links.h). Mostly that is all:
-// what a record brings about besides (a link's end, a refusal, work that waits), and links that are
-// cold, make the next turn a full one.
+// what a record brings about besides (a link's end, a refusal, work that waits, copies that go on,
+// mappings to be unmapped), and links that are cold, make the next turn a full one.
 //
 // Threads: the engine's.
 // Lifetime: links and regions are destroyed before their domain. Handlers and sinks called from
@@ -76,7 +76,7 @@ class ShmDomain final : public LinkDomain {
   absl::Status Join(ShmLink* link);
   void Leave(ShmLink* link);
   void ScheduleRetry(ShmLink* link);
-  void AwaitTurn(ShmLink* link);
+  void ScheduleTurn(ShmLink* link);
   void ScheduleEvent(ShmLink* link);
   void Defer(ShmOperation* record, const absl::Status& status);
   void CompleteDeferredOf(const ShmLink* link);

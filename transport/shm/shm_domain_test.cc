@@ -190,7 +190,8 @@ TEST_F(ShmDomainTest, APeerThatRewritesAllWhileItIsReadHarmsItsOwnLinkAtMost) {
 // A process that was handed another's domain could hand it over as its own: it passed for that one
 // from then on, or had that one's reads go to its own memory.
 TEST_F(ShmDomainTest, ADomainIsOneProcessesAlone) {
-  PeerDomains peers{CopyWays{}};
+  bool has_old = false;
+  PeerDomains peers{CopyWays{}, &has_old};
   const int file = a_.domain->host_descriptor();
   const auto first = peers.Open(file, getpid(), 7).value();
   EXPECT_EQ(peers.Open(file, getpid(), 7).value(), first);
@@ -206,7 +207,8 @@ TEST_F(ShmDomainTest, WhoWritesOverADomainKeepsNobodyElseOut) {
   const SealedMemory scribbled =
       SealedMemory::Open(b_.domain->host_descriptor(), sizeof(SharedDomainMemory)).value();
   std::memset(scribbled.data(), 0xa5, sizeof(SharedDomainMemory));
-  PeerDomains peers{CopyWays{}};
+  bool has_old = false;
+  PeerDomains peers{CopyWays{}, &has_old};
   const auto peer = peers.Open(b_.domain->host_descriptor(), getpid(), 7);
   ASSERT_TRUE(peer.ok()) << peer.status();
   EXPECT_TRUE((*peer)->regions_status().ok()) << (*peer)->regions_status();
@@ -301,7 +303,8 @@ TEST_F(RegionsOfBTest, WhoComesWhileADomainIsWrittenOverFindsItsRegions) {
   const int descriptor = b_.domain->host_descriptor();
   const SealedMemory scribbled = SealedMemory::Open(descriptor, sizeof(SharedDomainMemory)).value();
   std::memset(scribbled.data(), 0xa5, sizeof(SharedDomainMemory));
-  PeerDomains peers{CopyWays{}};
+  bool has_old = false;
+  PeerDomains peers{CopyWays{}, &has_old};
   const auto peer = peers.Open(descriptor, getpid(), 7);
   ASSERT_TRUE(peer.ok()) << peer.status();
   ASSERT_NE((*peer)->regions(), nullptr) << (*peer)->regions_status();
@@ -366,7 +369,8 @@ TEST(PeerDomainsTest, ATableOfHugePagesIsNone) {
   const auto memory = SealedMemory::Create(name.c_str(), sizeof(SharedDomainMemory));
   ASSERT_TRUE(memory.ok()) << memory.status();
   ASSERT_EQ(TableOf(memory->descriptor()).descriptor, table.get());
-  PeerDomains domains({});
+  bool has_old = false;
+  PeerDomains domains({}, &has_old);
   const auto peer = domains.Open(memory->descriptor(), getpid(), /*process_start=*/1);
   ASSERT_TRUE(peer.ok()) << peer.status();
   EXPECT_EQ((*peer)->regions(), nullptr);  // and it is asked for all copies

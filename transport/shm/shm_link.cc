@@ -237,7 +237,11 @@ WEFT_COLD absl::Status ShmLink::KeepBatch(uint32_t bytes, const std::byte* data)
   std::memcpy(batch.data.data(), data, bytes);
   batch.bytes = bytes;
   GiveUpSlot();
-  WaitInLine(&batch, Progress::kNoRoom);
+  if (waiting_.empty()) {
+    WaitInLine(&batch, Progress::kNoRoom);
+  } else {
+    waiting_.PushBack(&batch);
+  }
   return absl::OkStatus();
 }
 
@@ -284,13 +288,11 @@ WEFT_COLD void ShmLink::AwaitRoom() {
   domain_->ScheduleRetry(this);
 }
 
-// Behind others it goes on when they do.
+// REQUIRES: kNoRoom or kNoTime, of the first in line.
 void ShmLink::WaitInLine(ShmWork* work, Progress why) {
-  const bool is_first = waiting_.empty();
   waiting_.PushBack(work);
-  if (!is_first) return;
   if (why == Progress::kNoTime) {
-    domain_->AwaitTurn(this);
+    domain_->ScheduleTurn(this);
   } else {
     domain_->ScheduleRetry(this);
   }
@@ -323,7 +325,7 @@ void ShmLink::Retry() {
   }
   if (!life_.up()) return;
   if (sent) TellPeer();
-  if (progress == Progress::kNoTime) return domain_->AwaitTurn(this);
+  if (progress == Progress::kNoTime) return domain_->ScheduleTurn(this);
   if (waiting_.empty() && HasRoom()) {
     writer_.StopWanting();
     life_.handler()->OnSlotsFree();
@@ -426,24 +428,20 @@ bool ShmLink::MoveNow(TransferKind kind, MutableByteSpan local, const RemoteSpan
 }
 
 // Inside the call: by memcpy where all of it is mapped, whatever waits in line, for operations
-// among themselves have no order; else by one system call for all pieces, when nothing waits.
+// among themselves have no order; else by one system call for all that is left, when nothing waits.
 WEFT_INLINE bool ShmLink::MoveAtOnce(bool is_read, absl::Span<const Transfer> transfers,
                                      Copied* copied) {
-  PeerRegions* const regions = peer_->regions();
-  if (regions == nullptr) return false;
+  if (peer_->regions() == nullptr) return false;
   if (BytesOf(transfers) > CopyTurn::kSmallBytes) [[unlikely]]
     return MoveInTurn(is_read, transfers, copied);
-  bool moved = true;
-  for (size_t i = 0; i < transfers.size() && moved; ++i) {
-    const Transfer& transfer = transfers[i];
-    const MutableByteSpan local = transfer.local->memory();
-    const RemoteSpan& remote = transfer.remote;
-    moved = regions->Move(is_read, local.subspan(transfer.local_offset, remote.length), remote);
-  }
-  return moved || (waiting_.empty() && regions->TransferAtOnce(is_read, transfers));
+  if (MovePiece(is_read, transfers, copied)) [[likely]]
+    return true;
+  return waiting_.empty() &&
+         peer_->regions()->TransferAtOnce(is_read, transfers.subspan(copied->transfers));
 }
 
-// The same, as far as the turn has time.
+// As MoveAtOnce(), by pieces while the turn has time; *copied says how far. The system call takes
+// whole transfers, so none of which a part is copied.
 bool ShmLink::MoveInTurn(bool is_read, absl::Span<const Transfer> transfers, Copied* copied) {
   CopyTurn& turn = domain_->copy_turn_;
   while (turn.may_copy()) {
@@ -502,9 +500,9 @@ absl::StatusOr<Posted> ShmLink::Post(TransferKind kind, absl::Span<const Transfe
 }
 
 void ShmLink::Submit(ShmOperation* record) {
-  const Progress progress = waiting_.empty() ? CarryOperation(record) : Progress::kNoRoom;
-  if (progress == Progress::kDone || progress == Progress::kFailed) return;
-  WaitInLine(record, progress);
+  if (!waiting_.empty()) return waiting_.PushBack(record);  // it goes on when those before it do
+  const Progress progress = CarryOperation(record);
+  if (progress == Progress::kNoRoom || progress == Progress::kNoTime) WaitInLine(record, progress);
 }
 
 // A bad key fails the operation, not the link.
@@ -574,8 +572,8 @@ void ShmLink::OnAnswer(ByteSpan answer) {
   if (ended != nullptr) domain_->Defer(ended, ended->status);
 }
 
-// Peers copy by themselves, under pins, or ask this engine, which looks at the table first: nothing
-// goes on behind a Close() that found no pins.
+// Peers copy by themselves, under pins, or ask this engine, which looks at the table first: no
+// write goes on behind a Close() that returned true, and no read that goes on succeeds.
 bool ShmLink::Reclaim(std::unique_ptr<Region> region) {
   Region& given = *region;
   if (typeid(given) != typeid(ShmRegion)) return false;

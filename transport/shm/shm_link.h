@@ -13,11 +13,11 @@
 //
 // Operations are carried out by this process, inside Post() (Posted::kDone): where the peer's
 // memory is mapped, that is a checked memcpy, which touches neither queue nor engine. An operation
-// for which the turn has no time any more (copy_turn.h), or that fails, waits in line, and what
-// comes behind it: so a write is there before a later batch is. Where this process cannot reach the
-// memory, the peer is asked, in the same order (asked_copies.h). What is asked and answered waits
-// while a place in the ring is out; it may take the room of a batch that is made aside, which then
-// waits in line behind it.
+// for which the turn has no time any more (copy_turn.h), or that fails, waits in line, and so do
+// batches behind it: so a write is there before a later batch is. Where this process cannot reach
+// the memory, the peer is asked, in the same order (asked_copies.h). What is asked and answered
+// waits while a place in the ring is out; it may take the room of a batch that is made aside, which
+// then waits in line behind it.
 //
 // What the peer may do to a slot: nothing that is written there is read again on this side. The
 // framing keeps in private memory where the next frame goes, how many there are and how long the

@@ -20,7 +20,7 @@ class ShmRegion final : public Region {
                                                          Access access);
   ~ShmRegion() override { Close(); }
 
-  // Ends all access, as the destructor does. False: a peer holds on (RegionTable::Withdraw()).
+  // Ends access, as the destructor does and RegionTable::Withdraw() says. False: a peer holds on.
   bool Close();
   bool BelongsTo(const ShmDomain* domain) const { return domain_ == domain; }
 

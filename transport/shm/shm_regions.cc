@@ -26,9 +26,9 @@ namespace weft {
 namespace {
 
 constexpr uint64_t kMagic = 0x3447525446455721;  // "!WEFTRG4"
-// How long an engine stands still for pins, which any peer can set: 10 ms at first, which is more
-// than a copy takes whose process has to wait for a processor; and a hundredth of its time for
-// ever.
+// How long an engine stands still for pins, which any peer can set: 10 ms at first, in which most
+// copies end whose process waits for a processor (40 ms were seen: then the region is pinned, which
+// costs two round trips); and a hundredth of its time for ever.
 constexpr uint64_t kPinPatienceNs = 10 * kNsPerMs;
 constexpr uint64_t kPatienceShare = 100;
 // How long a process's number is its own after a look at its pidfd: numbers are given out in turn,
@@ -88,15 +88,15 @@ static_assert(sizeof(SharedRegionTable) == RegionTable::kBytes);
 
 namespace {
 
-// What Linux maps around a page that is read for the first time, of pages that are there
-// (fault_around_bytes). Around one that is written it maps nothing.
-constexpr uint64_t kMappedAround = 64 << 10;
+// Linux maps up to so many bytes around a page that is read first (fault_around_bytes), if they
+// exist, and only one page where it is written first.
+constexpr uint64_t kMappedAroundBytes = 64 << 10;
 
-// So a peer's memory is read before it is first written: 1 MiB takes 0.07 ms more than later on in
-// place of 0.4. Where it is mapped already it is a load for each 64 KiB.
+// So peers' memory is read before it is written: the first write of 1 MiB then takes 0.07 ms longer
+// than later ones, not 0.4. Once it is mapped that costs a load for each 64 KiB.
 void MapByReading(const std::byte* begin, uint64_t bytes) {
   const volatile std::byte* const place = begin;
-  for (uint64_t at = 0; at < bytes; at += kMappedAround) static_cast<void>(place[at]);
+  for (uint64_t at = 0; at < bytes; at += kMappedAroundBytes) static_cast<void>(place[at]);
   static_cast<void>(place[bytes - 1]);
 }
 
@@ -104,7 +104,7 @@ void CopyMapped(bool is_read, std::byte* local, std::byte* mapped, uint64_t byte
   if (is_read) {
     std::memcpy(local, mapped, bytes);
   } else {
-    if (bytes >= kMappedAround) MapByReading(mapped, bytes);
+    if (bytes >= kMappedAroundBytes) MapByReading(mapped, bytes);
     std::memcpy(mapped, local, bytes);
   }
 }
@@ -190,6 +190,7 @@ bool RegionTable::Withdraw(uint64_t key) {
   const bool may_write = (own_[place].rights & kMayWrite) != 0;
   own_[place] = {};
   table_->entries[place].key.store(0);
+  // A reader's pin only keeps its place out of use.
   const bool unpinned = may_write ? AwaitUnpinned(place) : pins_->of[place].pins.load() == 0;
   if (unpinned) {
     free_.push_back(place);

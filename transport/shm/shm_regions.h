@@ -18,7 +18,8 @@
 // says UNIMPLEMENTED, and the target is asked (asked_copies.h); it looks into its own notes
 // (Find()). So it is where the table itself cannot be opened.
 //
-//   target     Publish()  key visible      Withdraw()  key := 0, then waits until pins are 0
+//   target     Publish()  key visible      Withdraw()  key := 0, then waits until pins are 0, if
+//                                                      peers may write
 //   initiator  Transfer() pins + 1, key still there?, copy, pins - 1, key still there?
 //
 // With sequentially consistent operations either the initiator sees the key gone, or the target
@@ -28,8 +29,9 @@
 // costs the link two round trips (Link::Reclaim()). Places with pins are used again when there are
 // no others. Who goes on after that finds the key gone behind its copy, which fails: what was
 // written may have come too late for the target, and what was read may be what it has put there
-// since. So nobody waits where peers may only read, which is all that those are lent who are killed
-// in the middle of a large reply.
+// since. So where peers may only read, Withdraw() waits for nobody: a reader that goes on fails,
+// and harms nothing. That matters for clients that are killed in the middle of a large reply, which
+// is lent for reading.
 //
 // Threads: each object one engine's; the shared memory any.
 // Trust: processes of one user may read and write each other's memory anyway. Bounds and rights
@@ -56,6 +58,7 @@
 #include "transport/operation.h"
 #include "transport/region.h"
 #include "transport/shm/copy_ways.h"
+#include "transport/shm/old_mappings.h"
 #include "transport/shm/peer_files.h"
 
 namespace weft {

@@ -34,7 +34,8 @@ MappedMemory Map(MappedMemoryOptions::Source source) {
   return *std::move(memory);
 }
 
-OldMappings old_mappings;  // of all peers
+bool has_old_mappings = false;
+OldMappings old_mappings(&has_old_mappings);  // of all peers
 
 // Where a table and its pins lie: zeros that children of this process share.
 class SharedZeros {
@@ -184,20 +185,11 @@ TEST_P(ShmRegionsTest, ASlabThatWasFreedAndMappedAgainIsAnotherRegion) {
   EXPECT_EQ(here_[0], std::byte{72});
 }
 
-// Time goes by as it is looked at.
-class LookedAtClock final : public Clock {
- public:
-  uint64_t NowNs() const override { return now_ns_ += kNsPerMs; }
-
- private:
-  mutable uint64_t now_ns_ = 0;
-};
-
 // A peer that set all pins made the owner stand still for 100 ms at the end of each region, and
 // took the table's places away one after the other. Of regions that peers may write.
 TEST(RegionTable, PinsOfALiarCostLittleTimeAndNoPlaces) {
   const SharedZeros zeros;
-  const LookedAtClock clock;
+  const FakeClock clock(kNsPerSec, /*step_ns=*/kNsPerMs);
   RegionTable table(zeros.table(), zeros.pins(), &clock);
   const uint64_t any = *table.NewKey();
   zeros.FillPins(std::byte{0xee});
@@ -210,7 +202,7 @@ TEST(RegionTable, PinsOfALiarCostLittleTimeAndNoPlaces) {
     ASSERT_FALSE(table.Withdraw(*key));
   }
   // Looks, a millisecond each: one for each region, and one more at most where patience is left.
-  EXPECT_LT(clock.NowNs() / kNsPerMs, 2 * kRegions + 20);
+  EXPECT_LT((clock.NowNs() - kNsPerSec) / kNsPerMs, 2 * kRegions + 20);
 
   zeros.FillPins(std::byte{0});
   table.Publish(any, MutableByteSpan(memory), Access::kRemoteRead);
@@ -223,7 +215,7 @@ TEST(RegionTable, PinsOfALiarCostLittleTimeAndNoPlaces) {
 // 100 ms: for nothing, since a reader can do no harm.
 TEST(RegionTable, NobodyWaitsForWhoMayOnlyRead) {
   const SharedZeros zeros;
-  const LookedAtClock clock;
+  const FakeClock clock(kNsPerSec, /*step_ns=*/kNsPerMs);
   RegionTable table(zeros.table(), zeros.pins(), &clock);
   std::byte memory[64];
   zeros.FillPins(std::byte{1});
@@ -257,7 +249,7 @@ struct Stopped {
 // since.
 TEST(RegionTable, ACopyThatEndsBehindTheEndOfItsRegionHasFailed) {
   const SharedZeros zeros;
-  const LookedAtClock clock;
+  const FakeClock clock(kNsPerSec, /*step_ns=*/kNsPerMs);
   RegionTable table(zeros.table(), zeros.pins(), &clock);
   const MappedMemory memory = Map(MappedMemoryOptions::Source::kMemfd);
   const auto peer = *PeerRegions::Open(zeros.table(), zeros.pins(), getpid(), CopyWays{true, false},

@@ -1,5 +1,5 @@
-// What an shm link has taken and not carried out at once: an operation larger than one turn's
-// share, one that waits for room to ask the peer, and whatever came behind them.
+// What an shm link has taken and not carried out at once: an operation for which the turn had no
+// time left, one that waits for room to ask the peer, and whatever came behind them.
 //
 // Threads: the engine's.
 // Invariants: a work is on at most one list: its link's waiting works, or the domain's operations

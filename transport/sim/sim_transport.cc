@@ -160,6 +160,7 @@ absl::StatusOr<Connection*> SimTransport::Connect(const std::string& address,
 
 int SimTransport::Poll(int budget, uint64_t) {
   const int received = links_.Poll(budget);
+  if (table_.has_events()) table_.FlushAll();
   return received + table_.RunEvents(*engine_.clock);
 }
 

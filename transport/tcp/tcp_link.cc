@@ -355,7 +355,7 @@ void TcpLink::Pump(uint64_t most_bytes) {
       if (!output_.has_transfers()) {
         parts_->links.ScheduleRetry(this);
       } else {
-        parts_->links.AwaitTurn(this);
+        parts_->links.ScheduleTurn(this);
       }
       break;
     case TcpOutput::Result::kBroken:

@@ -46,7 +46,8 @@ TEST_P(ContractTest, EverySizeArrivesIntactBothWays) {
 }
 
 // The answer waited for the end of the turn, and so for a handler that took what a large message
-// takes. (Where the message is read in the turn in which its offer comes, over shared memory.)
+// takes: over shared memory, where it is read in the turn in which its offer comes. (On other paths
+// the message takes further turns, and this holds anyway.)
 TEST_P(ContractTest, AnAnswerDoesNotWaitForALargeMessageThatHasComeWithItsQuestion) {
   Open();
   std::optional<uint64_t> sent_before_delivery;
