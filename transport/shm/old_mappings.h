@@ -2,8 +2,8 @@
 // to unmap 1 MiB that was touched takes 0.03 ms, and a peer that leaves may have had gigabytes.
 //
 // Where the peer is dead the end of its file's last mapping is the end of the file, whose pages the
-// kernel frees then: 0.2 ms for 1 MiB, at once. That is left to another thread
-// (core/side_thread.h), for which a page of the file is mapped once more. (Not so the whole
+// kernel frees then: 0.2 ms for 1 MiB, at once. That is left to another thread, where there may be
+// one (core/side_thread.h): a page of the file is mapped once more for it. (Not so the whole
 // mapping: who maps something waits for a munmap(2) of another thread, and for that thread to have
 // a processor. 12 to 40 ms were seen.)
 //
