@@ -11,23 +11,29 @@
 namespace weft {
 
 void SideThread::Bring(Function<void()> task) {
-  const std::lock_guard lock(mutex_);
   LookForFork();
+  const std::lock_guard lock(mutex_);
   line_.push_back(std::move(task));
   LookForThread();
 }
 
 size_t SideThread::waiting() {
-  const std::lock_guard lock(mutex_);
   LookForFork();
+  const std::lock_guard lock(mutex_);
   LookForThread();
   return line_.size();
 }
 
+// LeaveBehind() takes a mutex that a fork holds while it waits for this one.
 void SideThread::LookForFork() {
-  if (std::exchange(forks_, ForkCount()) == ForkCount()) return;
-  running_ = false;
-  LeaveBehind(std::exchange(line_, {}));
+  std::deque<Function<void()>> of_parent;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(forks_, ForkCount()) == ForkCount()) return;
+    running_ = false;
+    of_parent.swap(line_);
+  }
+  LeaveBehind(std::move(of_parent));
 }
 
 // Not std::thread, which throws where there is none left.

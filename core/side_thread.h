@@ -32,7 +32,7 @@ class SideThread {
   size_t waiting();
 
  private:
-  void LookForFork();
+  void LookForFork();  // not under mutex_
   void LookForThread();
   void Run();
 

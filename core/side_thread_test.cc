@@ -128,5 +128,23 @@ TEST(SideThread, AChildOfForkLeavesTheLineToItsParent) {
   EXPECT_EQ(ResultOf([&] { return done; }), 1);
 }
 
+// The child's first look waited for a fork that waited for it.
+TEST(SideThread, AChildMayForkWhileItLooksForTheFirstTime) {
+  for (int i = 0; i < 100; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      std::thread look([] { Side().waiting(); });
+      const pid_t grandchild = fork();
+      if (grandchild == 0) _exit(0);
+      waitpid(grandchild, nullptr, 0);
+      look.join();
+      _exit(0);
+    }
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+}
+
 }  // namespace
 }  // namespace weft

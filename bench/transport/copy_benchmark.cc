@@ -28,7 +28,7 @@ void Copy(benchmark::State& state, bool is_read, const CopyWays& ways) {
   const uint64_t key = *table.NewKey();
   table.Publish(key, memory.bytes(), Access::kRemoteReadWrite);
   bool has_old = false;
-  OldMappings old_mappings(&has_old);
+  OldMappings old_mappings(&has_old, {});
   const auto peer = *PeerRegions::Open(static_cast<std::byte*>(shared), pins.get(), getpid(), ways,
                                        &old_mappings);
   std::vector<std::byte> here(kBytes);

@@ -1,12 +1,11 @@
-// How long a shm domain copies, and unmaps, for its links in one turn of the engine. Time is
-// counted, not bytes: 1 MiB takes 30 us where its pages are mapped and in the cache, and a
-// millisecond where its owner has never touched them, for then the kernel makes them during the
-// copy.
+// How long a shm domain copies for its links in one turn of the engine. Time is counted, not bytes:
+// 1 MiB takes 30 us where its pages are mapped and in the cache, and a millisecond where its owner
+// has never touched them, for then the kernel makes them during the copy.
 //
 // Operations of up to kSmallBytes are copied inside Post() and are not counted. Of larger ones a
 // piece is begun only while the turn has time; the rest waits until its link comes next
 // (LinkLists::GiveTurns()). So a turn is longer by the last piece: 10 to 35 us, 200 us of pages
-// that nobody has touched; and where something is unmapped by one OldMappings::kPieceBytes, 0.2 ms.
+// that nobody has touched.
 //
 // Threads: the engine's. Lifetime: a member of ShmDomain; the clock outlives it.
 #pragma once

@@ -112,9 +112,9 @@ class PeerDomain {
 // The peers that links of one domain lead to.
 class PeerDomains {
  public:
-  // `has_old`, `may_start_threads`: as OldMappings.
-  PeerDomains(const CopyWays& ways, bool* has_old, bool may_start_threads = true)
-      : ways_(ways), old_mappings_(has_old, may_start_threads) {}
+  // `has_old`, `old`: as OldMappings.
+  PeerDomains(const CopyWays& ways, bool* has_old, const OldMappings::Options& old = {})
+      : ways_(ways), old_mappings_(has_old, old) {}
 
   // What those had mapped that are gone. The peers go before it.
   OldMappings& old_mappings() { return old_mappings_; }

@@ -2,6 +2,8 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+
 #include "core/process_wide.h"
 #include "core/side_thread.h"
 
@@ -25,27 +27,41 @@ OldMappings::~OldMappings() {
 }
 
 void OldMappings::Add(MutableByteSpan mapping) {
-  if (line_.size() >= kMost) return UnmapLast(mapping);
   line_.push_back(mapping);
+  line_bytes_ += mapping.size();
   *has_some_ = true;
+  while (line_.size() > kMost || line_bytes_ > kMostBytes) {
+    const auto largest = std::max_element(
+        line_.begin(), line_.end(),
+        [](const MutableByteSpan& a, const MutableByteSpan& b) { return a.size() < b.size(); });
+    line_bytes_ -= largest->size();
+    UnmapLast(*largest);
+    line_.erase(largest);
+  }
 }
 
-bool OldMappings::UnmapPiece() {
+void OldMappings::UnmapPiece() {
   MutableByteSpan& mapping = line_.front();
+  const size_t bytes = std::min(piece_bytes_, mapping.size());
+  line_bytes_ -= bytes;
+  const uint64_t begin_ns = options_.clock->NowNs();
   // munmap(2) refuses a part of a huge page (of 1 GiB).
-  if (mapping.size() > kPieceBytes && munmap(mapping.data(), kPieceBytes) == 0) {
-    mapping = mapping.subspan(kPieceBytes);
-    return true;
+  if (bytes < mapping.size() && munmap(mapping.data(), bytes) == 0) {
+    const bool is_fast = options_.clock->NowNs() - begin_ns < kFastNs;
+    piece_bytes_ = is_fast ? std::min(2 * bytes, kMostPieceBytes) : kPieceBytes;
+    mapping = mapping.subspan(bytes);
+    return;
   }
+  line_bytes_ -= mapping.size() - bytes;
+  piece_bytes_ = kPieceBytes;
   UnmapLast(mapping);
   line_.pop_front();
-  return !line_.empty();
 }
 
 // What is left of a mapping. An old size of 0 maps the same pages once more (mremap(2)); it is
 // refused for huge pages, of which there are few.
 void OldMappings::UnmapLast(MutableByteSpan mapping) {
-  void* const page = may_start_threads_ && Side().waiting() < kMostEnding
+  void* const page = options_.may_start_threads && Side().waiting() < kMostEnding
                          ? mremap(mapping.data(), /*old_size=*/0, kPageBytes, MREMAP_MAYMOVE)
                          : MAP_FAILED;
   munmap(mapping.data(), mapping.size());

@@ -54,7 +54,7 @@ constexpr uint64_t kHugeBytes = uint64_t{2} << 20;
 class PeerFilesTest : public testing::Test {
  protected:
   bool has_old_ = false;
-  OldMappings old_{&has_old_};
+  OldMappings old_{&has_old_, {}};
   PeerFiles files_{getpid(), &old_};
 };
 

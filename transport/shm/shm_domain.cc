@@ -41,7 +41,7 @@ ShmDomain::ShmDomain(const ShmOptions& options, std::unique_ptr<DomainMemory> me
       staged_(buffer_ + kMaxRecordBytes),
       operations_(options.max_outstanding_operations),
       joins_(options.max_outstanding_operations),
-      peers_(options.copies, &has_duties_, options.may_start_threads),
+      peers_(options.copies, &has_duties_, {options.may_start_threads, options.clock}),
       copy_turn_(options.clock),
       hot_links_(&memory_->ready_flags(), &has_duties_),
       links_(&stats_) {
@@ -145,9 +145,8 @@ int ShmDomain::Poll(int budget) {
 // Links that wait for their turn come first: a user that hears of an end may post another copy, and
 // take their time.
 int ShmDomain::PollAll(int budget) {
-  CopyInTurn();
-  UnmapInTurn();
-  int done = DeliverDeferred(budget);
+  int done = CopyInTurn() + UnmapInTurn();
+  done += DeliverDeferred(budget);
   links_.Retry();
   done += hot_links_.ReceiveAll(budget, [] { Trace(TracePoint::kReadyFlag); });
   done += links_.DeliverEvents();
@@ -159,20 +158,24 @@ int ShmDomain::PollAll(int budget) {
   return done;
 }
 
-void ShmDomain::CopyInTurn() {
-  links_.GiveTurns([this](ShmLink* link) {
+// Returns how many links had their turn.
+int ShmDomain::CopyInTurn() {
+  int count = 0;
+  links_.GiveTurns([&](ShmLink* link) {
     link->Retry();
+    ++count;
     return copy_turn_.may_copy();
   });
+  return count;
 }
 
-// Behind the copies, which somebody waits for. One piece at least, however long copies took, so
-// that it ends.
-void ShmDomain::UnmapInTurn() {
+// Behind the copies, which somebody waits for. One piece, however long copies took, so that it
+// ends.
+int ShmDomain::UnmapInTurn() {
   OldMappings& old = peers_.old_mappings();
-  if (old.empty()) return;
-  while (copy_turn_.Count([&] { return old.UnmapPiece(); }) && copy_turn_.may_copy()) {
-  }
+  if (old.empty()) return 0;
+  old.UnmapPiece();
+  return 1;
 }
 
 bool ShmDomain::AnyDuties() const {

@@ -85,8 +85,8 @@ class ShmDomain final : public LinkDomain {
   void Complete(ShmOperation* record);
   bool AnyDuties() const;
   int PollAll(int budget);
-  void CopyInTurn();
-  void UnmapInTurn();
+  int CopyInTurn();
+  int UnmapInTurn();
   int DeliverDeferred(int budget);
   bool MayTellRoom() const { return operations_ran_out_ && operations_.room() > 0; }
 

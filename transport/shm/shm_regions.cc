@@ -26,11 +26,11 @@ namespace weft {
 namespace {
 
 constexpr uint64_t kMagic = 0x3447525446455721;  // "!WEFTRG4"
-// How long an engine stands still for pins, which any peer can set: 10 ms at first, in which most
-// copies end whose process waits for a processor (40 ms were seen: then the region is pinned, which
-// costs two round trips); and a hundredth of its time for ever.
-constexpr uint64_t kPinPatienceNs = 10 * kNsPerMs;
-constexpr uint64_t kPatienceShare = 100;
+// How long an engine stands still for pins on memory that peers may write, which any of them can
+// set: 100 ms at first, which is more than a copy takes whose process has to wait for a processor,
+// or for its quota of one (cgroups); and a tenth of its time for ever.
+constexpr uint64_t kPinPatienceNs = 100 * kNsPerMs;
+constexpr uint64_t kPatienceShare = 10;
 // How long a process's number is its own after a look at its pidfd: numbers are given out in turn,
 // so one comes again only after all others, some 32,000 forks. (A look costs a system call, a
 // seventh of a small copy.)

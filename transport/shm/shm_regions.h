@@ -25,7 +25,7 @@
 // With sequentially consistent operations either the initiator sees the key gone, or the target
 // sees the pin and waits: memory is not written after Withdraw() has returned true. Pins of a
 // process that died or was stopped in the middle, or of a peer that lies, stay. They are waited for
-// 10 ms in all, and a hundredth of the time that goes by: then Withdraw() says false at once, which
+// 100 ms in all, and a tenth of the time that goes by: then Withdraw() says false at once, which
 // costs the link two round trips (Link::Reclaim()). Places with pins are used again when there are
 // no others. Who goes on after that finds the key gone behind its copy, which fails: what was
 // written may have come too late for the target, and what was read may be what it has put there
