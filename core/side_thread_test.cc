@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <future>
@@ -107,43 +106,6 @@ TEST(SideThread, ItTakesNoSignals) {
     return sigismember(&blocked, SIGTERM) == 0 || sigismember(&blocked, SIGCHLD) == 0;
   });
   EXPECT_FALSE(takes);
-}
-
-// The thread is not in the child, nor is what it was at the child's to do.
-TEST(SideThread, AChildOfForkLeavesTheLineToItsParent) {
-  std::promise<void> go;
-  int done = 0;
-  Side().Bring([&] { go.get_future().wait(); });
-  Side().Bring([&] { ++done; });
-  const pid_t child = fork();
-  if (child == 0) {
-    const bool none = Side().waiting() == 0;
-    const bool works = ResultOf([] { return true; });
-    _exit(none && works && done == 0 ? 0 : 1);
-  }
-  go.set_value();
-  int status = -1;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  EXPECT_EQ(ResultOf([&] { return done; }), 1);
-}
-
-// The child's first look waited for a fork that waited for it.
-TEST(SideThread, AChildMayForkWhileItLooksForTheFirstTime) {
-  for (int i = 0; i < 100; ++i) {
-    const pid_t child = fork();
-    if (child == 0) {
-      std::thread look([] { Side().waiting(); });
-      const pid_t grandchild = fork();
-      if (grandchild == 0) _exit(0);
-      waitpid(grandchild, nullptr, 0);
-      look.join();
-      _exit(0);
-    }
-    int status = -1;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    EXPECT_EQ(status, 0);
-  }
 }
 
 }  // namespace
