@@ -18,6 +18,7 @@
 #include "transport/shm/copy_ways.h"
 #include "transport/shm/old_mappings.h"
 #include "transport/shm/testing/shm_pair.h"
+#include "transport/testing/endpoint.h"
 
 namespace weft {
 namespace {
@@ -25,15 +26,6 @@ namespace {
 constexpr uint64_t kPieceNs = CopyTurn::kMostNs / 5;
 constexpr uint64_t kPieceBytes = CopyTurn::kPieceBytes;
 constexpr uint64_t kTurnBytes = 5 * kPieceBytes;
-
-struct CountedEnd final : Operation {
-  void OnComplete(const absl::Status& result) override {
-    status = result;
-    ++ends;
-  }
-  absl::Status status;
-  int ends = 0;
-};
 
 class CopyTurnTest : public ShmDomainTest {
  protected:
@@ -88,7 +80,7 @@ TEST_F(CopyTurnTest, WhatTheTurnHasTimeForIsCopiedAtOnceAndTheRestGoesOn) {
   End a, b;
   Open(a, b);
   const Place place = NewPlace();
-  CountedEnd op;
+  TestOperation op;
   a_.domain->Poll(64);
   EXPECT_EQ(Write(a, place, 0, kTurnBytes, &op), Posted::kDone);
   a_.domain->Poll(64);
@@ -97,12 +89,12 @@ TEST_F(CopyTurnTest, WhatTheTurnHasTimeForIsCopiedAtOnceAndTheRestGoesOn) {
   EXPECT_FALSE(a_.domain->Arm()) << "nobody sleeps over it";
   EXPECT_EQ(a_.domain->Poll(64), 1);
   EXPECT_EQ(WrittenBytes(place), 3 * kTurnBytes);
-  EXPECT_EQ(op.ends, 0);
+  EXPECT_EQ(op.completions, 0);
   a_.domain->Poll(64);
   EXPECT_EQ(WrittenBytes(place), 4 * kTurnBytes);
   a_.domain->Poll(64);
-  EXPECT_EQ(op.ends, 1);
-  EXPECT_TRUE(op.status.ok()) << op.status;
+  EXPECT_EQ(op.completions, 1);
+  EXPECT_TRUE(op.result.ok()) << op.result;
   EXPECT_TRUE(a_.domain->Arm());
 }
 
@@ -110,7 +102,7 @@ TEST_F(CopyTurnTest, WhatTheTurnHasTimeForIsCopiedAtOnceAndTheRestGoesOn) {
 TEST_F(CopyTurnTest, LinksHaveTheirTurnsOneAfterTheOther) {
   End a[3], b[3];
   std::vector<Place> places;
-  CountedEnd ops[3];
+  TestOperation ops[3];
   for (size_t i = 0; i < 3; ++i) {
     Open(a[i], b[i]);
     places.push_back(NewPlace());
@@ -138,7 +130,9 @@ TEST_F(CopyTurnTest, LinksHaveTheirTurnsOneAfterTheOther) {
     ASSERT_LE(now - before, kTurnBytes);
     before = now;
   }
-  EXPECT_TRUE(Run([&] { return ops[0].ends == 1 && ops[1].ends == 1 && ops[2].ends == 1; }));
+  EXPECT_TRUE(Run([&] {
+    return ops[0].completions == 1 && ops[1].completions == 1 && ops[2].completions == 1;
+  }));
 }
 
 // Who hears of the end of his copy and asks for the next one does not come before who waits.
@@ -153,10 +147,10 @@ TEST_F(CopyTurnTest, WhoAsksAgainWaitsBehindWhoWaits) {
   again.post = [&] { EXPECT_EQ(Write(a[0], mine, 0, 2 * kTurnBytes, &again), Posted::kPending); };
   a_.domain->Poll(64);
   again.post();
-  CountedEnd op;
+  TestOperation op;
   EXPECT_EQ(Write(a[1], yours, 0, kTurnBytes, &op), Posted::kPending);
   for (int turn = 0; turn < 3; ++turn) a_.domain->Poll(64);
-  EXPECT_EQ(op.ends, 1);
+  EXPECT_EQ(op.completions, 1);
   again.post = [] {};
   a[0].link.reset();
 }
@@ -165,7 +159,7 @@ TEST_F(CopyTurnTest, SmallOnesWaitForNobody) {
   End a[2], b[2];
   const Place large = NewPlace();
   for (size_t i = 0; i < 2; ++i) Open(a[i], b[i]);
-  CountedEnd op;
+  TestOperation op;
   a_.domain->Poll(64);
   EXPECT_EQ(Write(a[0], large, 0, kBytes, &op), Posted::kPending);
   constexpr uint64_t kSmall = CopyTurn::kSmallBytes;
@@ -180,7 +174,7 @@ TEST_F(CopyTurnTest, SmallOnesWaitForNobody) {
     EXPECT_FALSE(a[i].link->MoveNow(TransferKind::kWrite, more,
                                     small.remote->remote().Slice(0, kSmall + 1)));
   }
-  EXPECT_TRUE(Run([&] { return op.ends == 1; }));
+  EXPECT_TRUE(Run([&] { return op.completions == 1; }));
 }
 
 TEST_F(CopyTurnTest, WhatMovesNowTakesTheTurnsTime) {
@@ -211,28 +205,28 @@ TEST_F(CopyTurnTest, ABatchGoesOnWhereItStood) {
     transfers.push_back({place.local.get(), offset, place.remote->remote().Slice(offset, bytes)});
     offset += bytes;
   }
-  CountedEnd op;
+  TestOperation op;
   a_.domain->Poll(64);
   EXPECT_EQ(a.link->Post(TransferKind::kWrite, transfers, &op).value(), Posted::kPending);
   EXPECT_EQ(WrittenBytes(place), kTurnBytes);
-  ASSERT_TRUE(Run([&] { return op.ends > 0; }));
-  EXPECT_TRUE(op.status.ok()) << op.status;
+  ASSERT_TRUE(Run([&] { return op.completions > 0; }));
+  EXPECT_TRUE(op.result.ok()) << op.result;
   EXPECT_EQ(WrittenBytes(place), offset);
   for (int turn = 0; turn < 5; ++turn) a_.domain->Poll(64);
-  EXPECT_EQ(op.ends, 1);
+  EXPECT_EQ(op.completions, 1);
 }
 
 TEST_F(CopyTurnTest, ABatchThatIsSentBehindAWriteArrivesBehindIt) {
   End a, b;
   Open(a, b);
   const Place place = NewPlace();
-  CountedEnd op;
+  TestOperation op;
   a_.domain->Poll(64);
   EXPECT_EQ(Write(a, place, 0, kBytes, &op), Posted::kPending);
   ASSERT_TRUE(a_.Send(a, "it is written").ok());
   ASSERT_TRUE(Run([&] { return !b_.received.empty(); }));
   EXPECT_EQ(WrittenBytes(place), kBytes);
-  EXPECT_TRUE(Run([&] { return op.ends == 1; }));
+  EXPECT_TRUE(Run([&] { return op.completions == 1; }));
 }
 
 // Some copied, the region closed, and a turn later its owner has other things there.
@@ -240,29 +234,29 @@ TEST_F(CopyTurnTest, WhoseRegionIsClosedBetweenTwoTurnsIsRefused) {
   End a, b;
   Open(a, b);
   Place place = NewPlace();
-  CountedEnd op;
+  TestOperation op;
   a_.domain->Poll(64);
   EXPECT_EQ(Write(a, place, 0, kBytes, &op), Posted::kPending);
   place.remote.reset();
   const uint64_t before = WrittenBytes(place);
-  ASSERT_TRUE(Run([&] { return op.ends == 1; }));
-  EXPECT_TRUE(absl::IsPermissionDenied(op.status)) << op.status;
+  ASSERT_TRUE(Run([&] { return op.completions == 1; }));
+  EXPECT_TRUE(absl::IsPermissionDenied(op.result)) << op.result;
   EXPECT_EQ(WrittenBytes(place), before);
 }
 
 TEST_F(CopyTurnTest, ALinkMayCloseWhileItAwaitsItsTurn) {
   End a[2], b[2];
   const Place places[] = {NewPlace(), NewPlace()};
-  CountedEnd ops[2];
+  TestOperation ops[2];
   for (size_t i = 0; i < 2; ++i) Open(a[i], b[i]);
   a_.domain->Poll(64);
   for (size_t i = 0; i < 2; ++i) Write(a[i], places[i], 0, kBytes, &ops[i]);
   a[0].link.reset();
-  EXPECT_EQ(ops[0].ends, 1);
-  EXPECT_FALSE(ops[0].status.ok());
-  ASSERT_TRUE(Run([&] { return ops[1].ends == 1; }));
-  EXPECT_TRUE(ops[1].status.ok()) << ops[1].status;
-  EXPECT_EQ(ops[0].ends, 1);
+  EXPECT_EQ(ops[0].completions, 1);
+  EXPECT_FALSE(ops[0].result.ok());
+  ASSERT_TRUE(Run([&] { return ops[1].completions == 1; }));
+  EXPECT_TRUE(ops[1].result.ok()) << ops[1].result;
+  EXPECT_EQ(ops[0].completions, 1);
 }
 
 // A client with gigabytes mapped left, and its server stood still while it unmapped them.
@@ -294,7 +288,7 @@ TEST_F(UnmappedTurnTest, MemoryThatIsNotMappedIsCopiedByTurns) {
   End a, b;
   Open(a, b);
   const Place place = NewPlace();
-  CountedEnd op;
+  TestOperation op;
   a_.domain->Poll(64);
   EXPECT_EQ(Write(a, place, 0, kBytes, &op), Posted::kPending);
   uint64_t before = WrittenBytes(place);
@@ -305,7 +299,7 @@ TEST_F(UnmappedTurnTest, MemoryThatIsNotMappedIsCopiedByTurns) {
     ASSERT_TRUE(now > before && now - before <= kTurnBytes) << before << " " << now;
     before = now;
   }
-  EXPECT_TRUE(Run([&] { return op.ends == 1; }));
+  EXPECT_TRUE(Run([&] { return op.completions == 1; }));
 }
 
 }  // namespace
